@@ -28,6 +28,7 @@ pub fn message(number: u64) -> MessageInfo {
         last_ms: Some(2000),
         next_ms: (status == Status::Waiting).then_some(302_000),
         reason: (status == Status::Waiting).then(|| "300 s after the last attempt".to_owned()),
+        attempt: None,
         wait: None,
     };
     MessageInfo {

@@ -3,6 +3,7 @@
 //!
 //! The daemon implements [`Operations`]. What commands end with is in [`exit`].
 
+mod attempt_info;
 mod certificate_info;
 pub mod client;
 pub mod copy;
@@ -17,6 +18,7 @@ pub mod server;
 pub mod socket;
 mod summary;
 
+pub use attempt_info::{AttemptInfo, SilentServers};
 pub use certificate_info::{CertificateInfo, CertificateOrigin, RenewalFailure, RenewalInfo};
 pub use copy::{BackupItem, Copied, CopyEnd, MessageCopy};
 pub use directory::{open_directory, open_parent_directory};

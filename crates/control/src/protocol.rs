@@ -3,6 +3,7 @@
 //! [`Response::Done`] or [`Response::Failed`].
 
 use super::{
+    attempt_info::{AttemptInfo, SilentServers},
     certificate_info::{CertificateInfo, RenewalInfo},
     copy::CopyEnd,
     options_info::OptionsInfo,
@@ -357,6 +358,9 @@ pub struct RecipientInfo {
     /// The reason for that time, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What the connection is doing that carries the recipient, or that will.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<AttemptInfo>,
     /// The wait of a recipient that is not finished. None while the daemon is down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<WaitInfo>,
@@ -412,6 +416,7 @@ impl RecipientInfo {
             last_ms: end.map(|(_, at)| at.0),
             next_ms: None,
             reason: None,
+            attempt: None,
             wait: None,
         }
     }
@@ -521,6 +526,9 @@ pub struct Gauges {
     /// The use of the shares of the outbound connections.
     #[serde(default)]
     pub shares: Vec<ConnectionShare>,
+    /// Outbound connections whose servers have not answered for a while; none if all answer.
+    #[serde(default)]
+    pub silent: Option<SilentServers>,
     /// The mail exchanger with the most outbound connections.
     #[serde(default)]
     pub busiest_exchanger: Option<ExchangerConnections>,

@@ -1,7 +1,7 @@
 //! Makes connections that are ready for mail: TCP, greeting, EHLO, TLS.
 
 use crate::{
-    DeliverySettings, EightBit,
+    DeliverySettings, EightBit, Progress,
     buffered_stream::{BufferedStream, Stream},
     exchanger_budget::{Exchanger, ExchangerBudget, Unproven},
     host_memory::HostMemory,
@@ -64,7 +64,11 @@ pub(crate) struct Connector<'a> {
     /// The mail requires TLS (RFC 8689): a host without is of no use, and if there is no other, the mail is returned.
     pub(crate) is_requiretls: bool,
     pub(crate) protocol: Protocol,
+    /// Where the current step is kept, if operators may ask for it.
+    pub(crate) progress: Option<&'a Progress>,
 }
+
+const CONNECTING: &str = "connecting";
 
 /// REQUIRETLS support required (RFC 8689 §5).
 const REQUIRETLS_NEEDED: Enhanced = Enhanced(5, 7, 30);
@@ -96,6 +100,7 @@ impl Connector<'_> {
         if !self.is_mx {
             return Ok(None);
         }
+        self.turn_to(names, "waiting for other connections to the exchangers");
         let unproven = self.exchanger_budget.wait(address.ip(), names, self.settings.connect_timeout).await;
         unproven.map(Some)
     }
@@ -111,6 +116,7 @@ impl Connector<'_> {
             tracing::info!("{relay}: connecting in clear text, because TLS broke before");
         }
         let mode = if is_clear { TlsMode::Off } else { self.mode };
+        self.turn_to(&relay, CONNECTING);
         match self.tcp_with(host, address, &relay, mode).await {
             Ok(ready) => Ok(ready),
             Err(Unusable::BrokenTls(outcome)) if self.mode == TlsMode::May => {
@@ -119,10 +125,19 @@ impl Connector<'_> {
             }
             // Opportunistic TLS that fails must not be worse than none (RFC 7435 §3).
             Err(Unusable::Handshake(_)) if self.mode == TlsMode::May => {
+                self.turn_to(&relay, CONNECTING);
                 self.tcp_with(host, address, &relay, TlsMode::Off).await.map_err(|e| self.outcome(&relay, e))
             }
             Err(unusable) => Err(self.outcome(&relay, unusable)),
         }
+    }
+
+    pub(crate) fn turn_to(&self, server: &str, step: &'static str) {
+        self.progress.inspect(|progress| progress.turn_to(server, step));
+    }
+
+    fn wait(&self, step: &'static str) {
+        self.progress.inspect(|progress| progress.wait(step, Duration::ZERO));
     }
 
     /// Notes that the next attempt to this server uses clear text.
@@ -224,6 +239,7 @@ impl Connector<'_> {
     /// A deferral.
     pub(crate) async fn unix(&self, path: &Path) -> Result<Ready, Outcome> {
         let relay: Box<str> = format!("unix:{}", path.display()).into();
+        self.turn_to(&relay, CONNECTING);
         let dialled = timeout(self.settings.connect_timeout, UnixStream::connect(path)).await;
         let stream = match dialled {
             Ok(Ok(stream)) => stream,
@@ -333,6 +349,7 @@ impl Connector<'_> {
         host: &str,
         mode: TlsMode,
     ) -> Result<(BufferedStream, Secured), Unusable> {
+        self.wait("performing the TLS handshake");
         let handshake = self.tls.handshake(stream, host, mode, self.login.is_some());
         match timeout(self.settings.greeting_timeout, handshake).await {
             Ok(Ok((stream, secured))) => Ok((BufferedStream::new(Stream::Tls(Box::new(stream))), secured)),
@@ -449,6 +466,7 @@ impl Connector<'_> {
             }
             let reply_timeout = reply_timeout(self.settings, connection.phase());
             let step = connection.step();
+            self.wait(step);
             let lost = |e: io::Error| unusable(Enhanced(4, 4, 2), lost(relay, step, reply_timeout, &e));
             stream.flush(reply_timeout).await.map_err(lost)?;
             let bytes = stream.read(reply_timeout).await.map_err(lost)?;

@@ -151,8 +151,13 @@ impl Courier {
             NextHop::Expand => {}
             NextHop::Mx(_) | NextHop::Smarthost(_) | NextHop::Lmtp(_) => {
                 let begun = Instant::now();
+                let progress = source.progress();
+                progress.turn_to("", "looking up the servers");
                 match unless_abandoned(source, self.way(destination)).await {
-                    Ok(Ok((connector, hosts))) => self.over(&connector, hosts, source).await,
+                    Ok(Ok((connector, hosts))) => {
+                        let connector = Connector { progress: Some(progress), ..connector };
+                        self.over(&connector, hosts, source).await;
+                    }
                     Ok(Err(outcome)) | Err(Some(outcome)) => report(source, outcome, begun),
                     Err(None) => {}
                 }
@@ -241,6 +246,7 @@ impl Courier {
             mode: mode.min(TlsMode::Verify),
             is_requiretls: mode == TlsMode::RequireTls,
             protocol,
+            progress: None,
         }
     }
 

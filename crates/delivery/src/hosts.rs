@@ -137,7 +137,9 @@ impl<'a> Hosts<'a> {
                     let mut unproven = match connector.unproven(*address, names).await {
                         Ok(unproven) => unproven,
                         Err(full) => {
-                            self.failed(crowded(host, &full));
+                            let outcome = crowded(host, &full);
+                            connector.progress.inspect(|progress| progress.failed(&outcome));
+                            self.failed(outcome);
                             continue;
                         }
                     };
@@ -161,6 +163,7 @@ impl<'a> Hosts<'a> {
                     if let Server::Tcp { address, .. } = server {
                         self.memory.failed(address, Instant::now());
                     }
+                    connector.progress.inspect(|progress| progress.failed(&outcome));
                     self.failed(outcome);
                 }
             }

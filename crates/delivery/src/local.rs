@@ -124,6 +124,7 @@ pub(crate) struct LocalDelivery<'a> {
 impl LocalDelivery<'_> {
     /// Delivers jobs, one after the other.
     pub(crate) async fn serve<J: WorkSource>(&self, source: &J) {
+        source.progress().turn_to(self.place.relay(), "");
         while let Some(lease) = source.next_lease() {
             let begun = Instant::now();
             let results = match source.message(&lease).await {

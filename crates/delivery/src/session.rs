@@ -417,6 +417,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
             self.to_resume.push(active);
         } else if let Some((_, outcome)) = active.postponed.first() {
             tracing::info!("{}: trying the next server: {}", active.lease.id, outcome.text);
+            self.source.progress().failed(outcome);
             self.has_finished_some = true;
             self.for_next_server.push(active);
         } else {
@@ -465,12 +466,16 @@ impl<'a, J: WorkSource> Session<'a, J> {
     }
 
     async fn flush(&mut self) -> Result<(), End> {
-        let Err(e) = self.stream.flush(self.settings.data_timeout).await else { return Ok(()) };
-        let step = match self.connection.phase() {
-            // What is read until then may be the end of the content, but it has not left yet.
+        // What is read until then may be the end of the content, but it has not left yet.
+        let step = |connection: &Connection| match connection.phase() {
             Phase::Final => "sending message body",
-            _ => self.connection.step(),
+            _ => connection.step(),
         };
+        if !self.has_delivered {
+            self.source.progress().wait(step(&self.connection), Duration::ZERO);
+        }
+        let Err(e) = self.stream.flush(self.settings.data_timeout).await else { return Ok(()) };
+        let step = step(&self.connection);
         let end = self.broken(step, self.settings.data_timeout, &e);
         // Content that is refused before its end is not read to its end: the reason was said, and is there to
         // be read.
@@ -489,11 +494,12 @@ impl<'a, J: WorkSource> Session<'a, J> {
         let mut read = Err(io::ErrorKind::TimedOut.into());
         let mut rest = reply_timeout;
         // A server that takes mail nearly always answers soon, and then nobody listens for a signal.
-        if may_be_abandoned && self.has_delivered && reply_timeout > SILENCE_TIMEOUT {
+        if self.has_delivered && reply_timeout > SILENCE_TIMEOUT {
             read = self.stream.fill(SILENCE_TIMEOUT).await;
             rest -= SILENCE_TIMEOUT;
         }
         if matches!(&read, Err(e) if e.kind() == io::ErrorKind::TimedOut) {
+            self.source.progress().wait(self.connection.step(), reply_timeout - rest);
             read = tokio::select! {
                 biased;
                 read = self.stream.fill(rest) => read,
@@ -501,6 +507,9 @@ impl<'a, J: WorkSource> Session<'a, J> {
                     return Err(End::fault(why.unwrap_or_else(withdrawn)));
                 }
             };
+            if self.has_delivered {
+                self.source.progress().clear();
+            }
         }
         match read {
             Ok(()) => self.connection.receive(self.stream.received()).map_err(|e| {

@@ -1,5 +1,6 @@
 //! The interface between a delivery and the driver of the engine: leases in, outcomes back.
 
+use crate::Progress;
 use bytes::Bytes;
 use mail::{Attempt, ChunkId, ForwardPath, Outcome, QueueId, SharedMessage};
 use std::{future::Future, sync::Arc};
@@ -49,6 +50,9 @@ pub trait WorkSource: Send + Sync + 'static {
     fn abandoned(&self) -> impl Future<Output = Option<Outcome>> + Send {
         std::future::pending()
     }
+
+    /// Returns where the connection keeps its current step for operators.
+    fn progress(&self) -> &Progress;
 
     /// Reports that a connection is ready. `tls`: as in [`Attempt::tls`].
     fn connected(&self, _relay: &str, _tls: &str) {}

@@ -3,7 +3,7 @@
 use crate::{Effect, Engine, LogEvent, event::Context};
 use foldhash::HashMap;
 use mail::{Attempt, Disposition, NextHop, Outcome};
-use queue::{ConnectionCounts, ConnectionRequest, DestinationId, JobId, Millis};
+use queue::{ConnectionCounts, ConnectionRequest, DestinationId, JobId, JobStatus, JobView, Millis};
 
 /// A connection's number, from [`crate::Effect::OpenConnection`] to [`crate::Event::ConnectionClosed`]. Numbers are
 /// small, and given again.
@@ -195,6 +195,33 @@ impl Connections {
 }
 
 impl Engine {
+    /// Returns the connection that carries a job; for a job that waits, the connection to its destination whose server has
+    /// been silent for the longest time. With the time of the last sign of the server.
+    pub fn connection_for(&self, job: &JobView) -> Option<(ConnectionId, Millis)> {
+        if self.queue.connections_of(job.destination_id).open == 0 {
+            return None;
+        }
+        let is_of = |one: &Connection| match job.status {
+            JobStatus::InFlight => one.leases.contains(&job.id),
+            JobStatus::Ready | JobStatus::Suspended(..) => one.destination == job.destination_id,
+            JobStatus::Waiting(_) | JobStatus::Held => false,
+        };
+        let silent = self.connections.iter().filter(|(_, one)| is_of(one));
+        let silent = silent.filter_map(|(id, one)| Some((id, one.silent_since()?)));
+        silent.min_by_key(|(_, since)| *since)
+    }
+
+    /// Returns the connections that wait for their servers, each with the time of the last sign of its server.
+    pub fn silent_connections(&self) -> impl Iterator<Item = (ConnectionId, Millis)> {
+        let silent = self.connections.iter().filter_map(|(id, one)| Some((id, one.silent_since()?)));
+        silent.filter(|(id, _)| !self.is_expansion(*id))
+    }
+
+    /// Returns the destination of an open connection.
+    pub fn destination_of(&self, connection: ConnectionId) -> DestinationId {
+        self.connections.get(connection).destination
+    }
+
     /// Takes a lease from its connection.
     pub(crate) fn take_lease(&mut self, context: Context, id: ConnectionId, job: JobId) {
         let connection = self.connections.get_mut(id);

@@ -3,7 +3,7 @@
 use crate::{
     CancelAs, DestinationId, GroupId, Millis, Queue,
     destination_queue::{DestinationQueue, Health},
-    message::{Job, JobState, Recipients},
+    message::{Job, JobId, JobState, Recipients},
 };
 use mail::{Destination, Outcome, QueueId};
 
@@ -28,6 +28,8 @@ pub enum JobStatus {
 /// The recipients of a message at one destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobView {
+    /// The job.
+    pub id: JobId,
     /// Indexes into the envelope's recipients.
     pub recipients: Vec<u32>,
     /// The destination of the recipients.
@@ -126,10 +128,10 @@ impl Queue {
         Some(MessageView { id, arrived: entry.arrived, size_bytes: entry.size_bytes, jobs })
     }
 
-    fn job_view(&self, at: u32) -> JobView {
+    fn job_view(&self, at: JobId) -> JobView {
         let job = &self.jobs[at];
-        let id = DestinationId(job.destination);
-        let destination = self.destination_at(id);
+        let destination_id = DestinationId(job.destination);
+        let destination = self.destination_at(destination_id);
         let status = match (job.state(), &destination.health) {
             (JobState::Ready, Health::Suspended { until, reason, .. }) => {
                 JobStatus::Suspended(Some(*until), (**reason).clone())
@@ -143,9 +145,10 @@ impl Queue {
             (JobState::Held, _) => JobStatus::Held,
         };
         JobView {
+            id: at,
             recipients: job.recipients.as_slice().to_vec(),
             destination: destination.name.clone(),
-            destination_id: id,
+            destination_id,
             status,
             attempt_count: job.attempt_count(),
             expires: self.expiry_of(at),

@@ -54,7 +54,9 @@ impl<J: WorkSource> Session<'_, J> {
             }
             match result.outcome.disposition {
                 Disposition::Delivered => {
-                    self.has_delivered = true;
+                    if !std::mem::replace(&mut self.has_delivered, true) {
+                        self.source.progress().clear();
+                    }
                     if let Some(unproven) = self.unproven.take() {
                         unproven.proven();
                     }

@@ -1,7 +1,7 @@
 //! The queue's side of a connection, and servers that follow a script.
 
 use bytes::Bytes;
-use delivery::{Courier, DeliverySettings, EightBit, LeasedMessage, TlsClient, WorkSource};
+use delivery::{Courier, DeliverySettings, EightBit, LeasedMessage, Progress, TlsClient, WorkSource};
 use dns::{Dns, DnsSettings};
 use mail::{
     Attempt, ChunkId, Content, Destination, Envelope, ForwardPath, HostPort, LmtpServer, Message, NextHop,
@@ -37,6 +37,7 @@ pub(crate) struct TestWork {
     pub(crate) unreachable: Mutex<Vec<Outcome>>,
     pub(crate) more: Notify,
     pub(crate) closing: Mutex<bool>,
+    pub(crate) progress: Progress,
 }
 
 /// The queue for one connection.
@@ -78,6 +79,10 @@ impl WorkSource for Queue {
 
     fn return_lease(&self, lease: LeasedMessage) {
         self.0.returned.lock().unwrap().push(lease.id.0);
+    }
+
+    fn progress(&self) -> &Progress {
+        &self.0.progress
     }
 
     fn unreachable(&self, outcome: Outcome, _attempt: &Attempt) {

@@ -132,6 +132,7 @@ fn listed(recovered: &Recovered, routes: &Routes) -> MessageInfo {
             last_ms: state.last.as_ref().map(|(at, _)| at.0),
             next_ms: None,
             reason: (status == Status::Waiting).then(|| "when the daemon is started".to_owned()),
+            attempt: None,
             wait: None,
         }
     });

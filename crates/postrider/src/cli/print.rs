@@ -124,6 +124,10 @@ pub(super) fn message(message: &MessageInfo, out: &mut dyn Write) -> io::Result<
 
 fn reason(recipient: &RecipientInfo) -> String {
     let mut text = recipient.last.as_deref().map(plain).unwrap_or_default();
+    let now = mail::UnixMillis::now().0;
+    if let Some(attempt) = recipient.attempt.as_ref().filter(|attempt| attempt.is_notable(now)) {
+        let _ = write!(text, "{}{}", if text.is_empty() { "" } else { "; now " }, plain(&attempt.text(now)));
+    }
     if let Some(next) = recipient.next_ms {
         let _ = write!(text, "{}next attempt {}", if text.is_empty() { "" } else { "; " }, short_time(next));
     }

@@ -345,6 +345,10 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
         if let Some(last) = &r.last {
             writeln!(out, "          {}", print::plain(last))?;
         }
+        if let Some(attempt) = &r.attempt {
+            let text = attempt.text(mail::UnixMillis::now().0);
+            writeln!(out, "          now {}", print::plain(&text))?;
+        }
     }
     writeln!(out)?;
     match header {

@@ -8,7 +8,7 @@ use control::{
     Gauges, Request, Resource, Response,
     client::{Client, ClientError},
 };
-use mail::counted;
+use mail::{UnixMillis, counted};
 use report::RecipientCounters;
 use std::io::Write;
 use submission::maildrop;
@@ -134,6 +134,11 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
     }
     for share in g.shares.iter().filter(|share| share.waiting > 0) {
         writeln!(out, "CONNECTIONS ARE SHORT: {}", short(share))?;
+    }
+    if let Some(silent) = &g.silent {
+        let count = counted(silent.connections, "connection");
+        let longest = print::plain(&silent.longest.text(UnixMillis::now().0));
+        writeln!(out, "no answer from the other side: {count}, the longest {longest}")?;
     }
     let is_short = g.shares.iter().any(|share| share.waiting > 0);
     if let Some(one) = g.busiest_exchanger.as_ref().filter(|one| is_short || one.waiting > 0) {

@@ -4,7 +4,7 @@ pub(crate) mod generic;
 
 use super::driver::{Abandonment, Driver, Leased};
 use bytes::Bytes;
-use delivery::{LeasedMessage, WorkSource};
+use delivery::{LeasedMessage, Progress, WorkSource};
 use engine::{Abandoned, ConnectionId, Event};
 use mail::{Attempt, ChunkId, Destination, Enhanced, ForwardPath, Outcome, SharedMessage};
 use spool::SpoolFailure;
@@ -18,10 +18,14 @@ use tokio::sync::Notify;
 pub(crate) fn open(driver: &Arc<Driver>, connection: ConnectionId, destination: Destination) {
     let driver = driver.clone();
     tokio::spawn(async move {
-        let abandonment = driver.lock().abandonment(connection);
+        let (abandonment, progress) = {
+            let mut state = driver.lock();
+            (state.abandonment(connection), state.begin_progress(connection))
+        };
         let work = DestinationWork {
             driver,
             abandonment,
+            progress,
             connection,
             leaves_by_smtp: destination.next_hop.is_smtp(),
             leased: Mutex::default(),
@@ -41,6 +45,7 @@ struct DestinationWork {
     driver: Arc<Driver>,
     connection: ConnectionId,
     abandonment: Arc<Abandonment>,
+    progress: Arc<Progress>,
     /// Addresses are changed by `addresses.generic`.
     leaves_by_smtp: bool,
     leased: Mutex<Vec<Leased>>,
@@ -155,6 +160,10 @@ impl WorkSource for DestinationWork {
                 "no answer so far, and other destinations wait for a connection (delivery.max_connections)",
             )),
         }
+    }
+
+    fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     fn connected(&self, relay: &str, tls: &str) {

@@ -6,6 +6,7 @@ use super::{
     unstored::UnstoredMessages, workers,
 };
 use bytes::Bytes;
+use delivery::{Progress, Step};
 use engine::{
     Abandoned, Command, ConnectionId, Context, DestinationId, Effect, Engine, Event, Lease, LogEvent,
     RequestId, Routed, TaskId,
@@ -69,6 +70,8 @@ pub(crate) struct State {
     wakers: Vec<Option<Arc<Notify>>>,
     /// Tells each open connection, by its number, that the engine gives it up.
     abandonments: Vec<Option<Arc<Abandonment>>>,
+    /// What each open connection is doing, by its number.
+    progress: Vec<Option<Arc<Progress>>>,
     /// Connections as the delivery client has them: ordered, and not ended. The queue counts them by itself.
     pub(super) client_connections: u32,
 }
@@ -83,8 +86,28 @@ impl State {
         self.abandonments[at].get_or_insert_default().clone()
     }
 
+    /// Begins to keep what a connection is doing.
+    pub(super) fn begin_progress(&mut self, connection: ConnectionId) -> Arc<Progress> {
+        let at = connection.0 as usize;
+        if self.progress.len() <= at {
+            self.progress.resize(at + 1, None);
+        }
+        self.progress[at].insert(Arc::default()).clone()
+    }
+
+    /// Returns what a connection is doing; none if it has ended.
+    pub(super) fn step(&self, connection: ConnectionId) -> Option<Step> {
+        self.progress.get(connection.0 as usize)?.as_ref()?.step()
+    }
+
     pub(crate) fn new(engine: Engine) -> Self {
-        Self { engine, wakers: Vec::new(), abandonments: Vec::new(), client_connections: 0 }
+        Self {
+            engine,
+            wakers: Vec::new(),
+            abandonments: Vec::new(),
+            progress: Vec::new(),
+            client_connections: 0,
+        }
     }
 }
 
@@ -254,6 +277,9 @@ impl Driver {
             assert!(state.client_connections > 0, "a connection ends once");
             state.client_connections -= 1;
             if let Some(slot) = state.abandonments.get_mut(connection.0 as usize) {
+                *slot = None;
+            }
+            if let Some(slot) = state.progress.get_mut(connection.0 as usize) {
                 *slot = None;
             }
         });

@@ -22,6 +22,7 @@ mod notify;
 mod operator;
 pub(crate) mod pipeline;
 mod process;
+mod progress;
 pub(crate) mod queue_run;
 mod reload;
 mod resources;

@@ -4,14 +4,14 @@ use super::{
     Daemon,
     acceptor::redirect::{self, Redirected},
     copy,
-    driver::Driver,
+    driver::{Driver, State},
     snapshot::ConfigSnapshot,
 };
 use bytes::Bytes;
 use control::{
-    Action, Applied, CertificateInfo, ConnectionShare, DeliveryHelper, DestinationInfo, ExchangerConnections,
-    Failure, Gauges, Id, Matched, MessageCopy, MessageInfo, Operations, OptionsInfo, RecipientInfo,
-    RedirectTo, RenewalFailure, RenewalInfo, Status, Summary, SummaryBy, WaitInfo,
+    Action, Applied, AttemptInfo, CertificateInfo, ConnectionShare, DeliveryHelper, DestinationInfo,
+    ExchangerConnections, Failure, Gauges, Id, Matched, MessageCopy, MessageInfo, Operations, OptionsInfo,
+    RecipientInfo, RedirectTo, RenewalFailure, RenewalInfo, Status, Summary, SummaryBy, WaitInfo,
 };
 use engine::{Command, Engine, LastOutcome};
 use inbound::Draft;
@@ -140,17 +140,20 @@ impl Operations for Daemon {
             return self.summary_of_senders(by).await;
         }
         let (mut summary, now, mut from) = (Summary::default(), UnixMillis::now(), Some(0));
+        let mut silent = None;
         while let Some(place) = from {
             {
                 // The lock is held for some places at a time, so that mail goes on.
                 let state = self.driver.lock();
                 let (jobs, next) = state.engine.scan_jobs(place);
+                let silent = silent.get_or_insert_with(|| state.silent_destinations());
                 for (job, outcomes) in jobs {
                     let held = state.engine.hold_reason(job.id).map(control::held_text);
                     let queue = state.engine.queue();
                     let name = queue.destination_name(job.destination).to_string();
                     let age_ms = now.0.saturating_sub(state.engine.on_wall(job.arrived).0);
                     let down = queue.down_reason(job.destination).map(|outcome| outcome.text.to_string());
+                    let down = down.or_else(|| silent.get(&job.destination).map(AttemptInfo::reason));
                     let reasons = outcomes.iter().map(|one| {
                         let last = || one.as_ref().map(|last| last.outcome.text.to_string());
                         held.clone().or_else(last).or_else(|| down.clone())
@@ -392,10 +395,15 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
     let stats = driver.spool.commit_stats();
     let (client_connections, queue_connections, connection_drift) = driver.connection_counts();
     let (accept_latency_count, accept_latency_mean_us, accept_latency_max_us) = driver.accept_latency.sums();
-    let (held, unsummarized, busiest) = {
+    let (held, unsummarized, busiest, silent) = {
         let state = driver.lock();
         let queue = state.engine.queue();
-        (queue.held_count() as u64, state.engine.unsummarized_count(), queue.busiest_exchanger())
+        (
+            queue.held_count() as u64,
+            state.engine.unsummarized_count(),
+            queue.busiest_exchanger(),
+            state.silent_servers(),
+        )
     };
     let busiest_exchanger = busiest.map(|one| ExchangerConnections {
         exchanger: one.name.to_string(),
@@ -418,6 +426,7 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
         client_connections,
         queue_connections,
         shares: shares(driver),
+        silent,
         busiest_exchanger,
         connection_drift,
         start_read_us: driver.start_read_us.load(std::sync::atomic::Ordering::Relaxed),
@@ -473,10 +482,10 @@ async fn listed(driver: &Arc<Driver>, id: QueueId) -> Option<MessageInfo> {
     let read = driver.read(id).await;
     let (current, state) = (driver.current(), driver.lock());
     match read {
-        Ok(message) => Some(describe(&current, &state.engine, &message, &view, &outcomes)),
+        Ok(message) => Some(describe(&current, &state, &message, &view, &outcomes)),
         // What is in the queue is in the spool, or it is lost.
         Err(failure) if state.engine.queue().contains(id) => {
-            Some(describe_damaged(&state.engine, &view, &outcomes, &failure))
+            Some(describe_damaged(&state, &view, &outcomes, &failure))
         }
         Err(_) => None,
     }
@@ -484,7 +493,7 @@ async fn listed(driver: &Arc<Driver>, id: QueueId) -> Option<MessageInfo> {
 
 fn describe(
     current: &ConfigSnapshot,
-    engine: &Engine,
+    state: &State,
     message: &SharedMessage,
     view: &MessageView,
     notes: &[LastOutcome],
@@ -494,7 +503,7 @@ fn describe(
         let address = recipient.path.as_str().to_owned();
         let expanded_from = RecipientInfo::expansion_of(recipient);
         let return_path = RecipientInfo::return_path_of(recipient);
-        match described(engine, view, notes, index) {
+        match described(state, view, notes, index) {
             Some(row) => RecipientInfo { address, expanded_from, return_path, ..row },
             None => {
                 let end = notes.iter().find(|note| note.0 == index).map(|note| (&note.1.outcome, note.2));
@@ -511,14 +520,14 @@ fn describe(
         origin: message.origin.to_string(),
         options: message.envelope.options.as_deref().map(OptionsInfo::from),
         recipients: recipients.collect(),
-        hold_reason: engine.hold_reason(message.id).map(str::to_owned),
+        hold_reason: state.engine.hold_reason(message.id).map(str::to_owned),
         damaged: None,
     }
 }
 
 /// Describes a message whose envelope cannot be read, with the data of the queue: everything but addresses.
 fn describe_damaged(
-    engine: &Engine,
+    state: &State,
     view: &MessageView,
     notes: &[LastOutcome],
     failure: &SpoolFailure,
@@ -528,25 +537,21 @@ fn describe_damaged(
     MessageInfo {
         id: Id(view.id),
         size_bytes: u64::from(view.size_bytes),
-        arrived_ms: engine.on_wall(view.arrived).0,
+        arrived_ms: state.engine.on_wall(view.arrived).0,
         sender: String::new(),
         origin: String::new(),
         options: None,
-        recipients: left.into_iter().filter_map(|index| described(engine, view, notes, index)).collect(),
-        hold_reason: engine.hold_reason(view.id).map(str::to_owned),
+        recipients: left.into_iter().filter_map(|index| described(state, view, notes, index)).collect(),
+        hold_reason: state.engine.hold_reason(view.id).map(str::to_owned),
         damaged: Some(failure.to_string()),
     }
 }
 
 /// Describes a recipient that is not finished, without its address.
-fn described(
-    engine: &Engine,
-    view: &MessageView,
-    notes: &[LastOutcome],
-    index: u32,
-) -> Option<RecipientInfo> {
+fn described(state: &State, view: &MessageView, notes: &[LastOutcome], index: u32) -> Option<RecipientInfo> {
     let job = view.jobs.iter().find(|job| job.recipients.contains(&index))?;
-    let mut row = placed(engine, job);
+    let mut row = placed(&state.engine, job);
+    row.attempt = state.attempt_for(job);
     if let Some((_, cancel_as)) = job.cancelled.iter().find(|(cancelled, _)| *cancelled == index) {
         row.reason = Some(cancelled_text(*cancel_as).to_owned());
     }
@@ -585,6 +590,7 @@ fn placed(engine: &Engine, job: &JobView) -> RecipientInfo {
             expires_ms: job.expires.map(|at| engine.on_wall(at).0),
             warns_ms: job.warns.map(|at| engine.on_wall(at).0),
         }),
+        attempt: None,
     };
     match &job.status {
         queue::JobStatus::Ready => {

@@ -46,6 +46,7 @@ mod routes;
 mod rules;
 mod senders;
 mod signatures;
+mod silent_servers;
 mod sockets;
 mod spool;
 mod support_bundle;

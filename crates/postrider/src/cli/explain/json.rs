@@ -6,7 +6,7 @@ use super::{
 };
 use crate::cli::timeline;
 use ::history::StoredEvent;
-use control::{MessageInfo, RecipientInfo};
+use control::{AttemptInfo, MessageInfo, RecipientInfo};
 use mail::{QueueId, UnixMillis};
 use report::UnixMicros;
 use serde::Serialize;
@@ -60,6 +60,8 @@ struct Recipient {
     status: serde_json::Value,
     attempts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<Attempt>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     last: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_at: Option<String>,
@@ -79,6 +81,28 @@ struct Recipient {
     command: Option<String>,
 }
 
+/// The attempt that is under way.
+#[derive(Serialize)]
+struct Attempt {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    server: String,
+    step: String,
+    silent_since: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    earlier: Option<String>,
+}
+
+impl Attempt {
+    fn of(attempt: &AttemptInfo) -> Self {
+        Self {
+            server: attempt.server.clone(),
+            step: attempt.step.clone(),
+            silent_since: UnixMillis(attempt.since_ms).rfc3339(),
+            earlier: attempt.earlier.clone(),
+        }
+    }
+}
+
 /// Prints a message of the queue. `past`: its events, if the history can be read.
 pub(super) fn print_queued(
     message: &MessageInfo,
@@ -92,6 +116,7 @@ pub(super) fn print_queued(
         destination: Some(r.destination.clone()),
         status: serde_json::to_value(r.status).unwrap_or_default(),
         attempts: r.attempt_count,
+        attempt: r.attempt.as_ref().map(Attempt::of),
         last: r.last.clone(),
         last_at: time(r.last_ms),
         next_at: time(r.next_ms),

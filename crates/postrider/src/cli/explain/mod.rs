@@ -75,6 +75,9 @@ fn print_recipient(r: &RecipientInfo, now: u64, out: &mut dyn Write) -> io::Resu
         let ago = r.last_ms.map(|at| format!(" ({} ago)", span(now.saturating_sub(at)))).unwrap_or_default();
         return writeln!(out, "  ended:  {ended}{ago}");
     }
+    if let Some(attempt) = &r.attempt {
+        writeln!(out, "  now:    {}", print::plain(&attempt.text(now)))?;
+    }
     let attempts = if r.attempt_count == 1 { "attempt" } else { "attempts" };
     match (&r.last, r.last_ms) {
         (Some(last), Some(at)) => {
