@@ -9,6 +9,10 @@ use crate::{
 use mail::{Disposition, Enhanced, Outcome, ReplyStage, ReplyTo};
 use smtp::client::{LostTransaction, Protocol, RecipientResult};
 
+/// What follows from content whose end was sent, and whose reply is missing. In part in Postfix's words.
+const MAY_HAVE_TAKEN: &str =
+    "message may be sent more than once: the server may have taken it, and it is tried again";
+
 /// The certainty that a reply is about the number of recipients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Certainty {
@@ -237,6 +241,8 @@ impl<J: WorkSource> Session<'_, J> {
                 // The server may have the message: another server would deliver it twice (RFC 1047).
                 self.has_lost_content = true;
                 self.has_deferred = true;
+                let text = format!("{}; {MAY_HAVE_TAKEN}", why.text).into();
+                let why = Outcome { text, ..why.clone() };
                 active.outcomes.extend(open.into_iter().map(|index| (index, why.clone())));
             } else {
                 open.into_iter().for_each(|index| self.record(&mut active, index, why.clone()));

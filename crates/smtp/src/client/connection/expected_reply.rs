@@ -39,7 +39,7 @@ impl ExpectedReply {
             Self::Mail => "sending MAIL FROM",
             Self::Rcpt => "sending RCPT TO",
             Self::Data => "sending DATA command",
-            Self::Final => "sending end of data -- message may be sent more than once",
+            Self::Final => "sending end of data",
             Self::Reset => "sending RSET",
             Self::Quit => "sending QUIT",
         }
