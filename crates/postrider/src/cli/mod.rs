@@ -131,8 +131,47 @@ enum End {
     Serve(Box<config::Settings>, serve::Mode),
 }
 
+/// Returns whether a command that an operator types answers by the configuration in use, which may not be the one in the
+/// current folder. `serve` and `config` warn by themselves; `doctor` has a finding; `mailq` and its like run in any folder.
+fn asks_with_configuration(command: &Command) -> bool {
+    match command {
+        Command::Map(_)
+        | Command::Queue(_)
+        | Command::Spool(_)
+        | Command::SupportBundle(_)
+        | Command::Backup(_)
+        | Command::Restore(_)
+        | Command::History(_)
+        | Command::Why(_)
+        | Command::Status { .. }
+        | Command::Auth(AuthCommand::Test { .. })
+        | Command::Certificate(_)
+        | Command::Test(_)
+        | Command::Reload
+        | Command::Drain(_)
+        | Command::Resume(_) => true,
+        Command::Dkim(command) => !matches!(command, DkimCommand::New { .. }),
+        Command::Auth(AuthCommand::Hash { .. })
+        | Command::Serve { .. }
+        | Command::Quickstart(_)
+        | Command::Config { .. }
+        | Command::Doctor(_)
+        | Command::Import(_)
+        | Command::Version
+        | Command::Completions { .. }
+        | Command::Man { .. }
+        | Command::Sendmail { .. }
+        | Command::Mailq
+        | Command::DeliverHelper { .. }
+        | Command::Newaliases => false,
+    }
+}
+
 fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
     let explicit = cli.config.as_deref();
+    if explicit.is_none() && asks_with_configuration(&cli.command) {
+        settings::warn_of_other_file(find_config(None).as_deref());
+    }
     let exit = match cli.command {
         Command::Serve { capture: true, listen } => {
             let listen = listen.unwrap_or(serve::capture::ADDRESS);

@@ -248,7 +248,9 @@ pub(super) fn unread_postmaster(settings: &Settings) -> Result<Option<String>, C
 
 /// Explains the rules, the checks, or a key.
 fn explain(what: &str, explicit: Option<&Path>, out: &mut dyn Write) -> Result<(), CliError> {
-    let loaded = config::load_with_origins(find(explicit).as_deref(), Purpose::Ask);
+    let found = find(explicit);
+    warn_of_other_file(found.as_deref());
+    let loaded = config::load_with_origins(found.as_deref(), Purpose::Ask);
     let loaded = loaded.map_err(|problems| show_problems(&problems))?;
     match what {
         "rules" => explain_program(&loaded.settings, false, out)?,

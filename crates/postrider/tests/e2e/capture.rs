@@ -163,4 +163,26 @@ fn a_configuration_in_the_current_folder_that_is_not_read_is_told() {
     );
     fs::write(dir.path().join("postrider.toml"), "hostnam = \"mx.test\"\n").unwrap();
     assert!(!said("postrider.toml").contains("is not read"));
+    let to_daemon: [&[&str]; 10] = [
+        &["status"],
+        &["status", "--json"],
+        &["queue", "list"],
+        &["queue", "flush"],
+        &["why", "0abqxshv3c000"],
+        &["reload"],
+        &["spool", "check"],
+        &["test", "--client", "192.0.2.1", "--from", "a@far.test", "--to", "joe@mx.test"],
+        &["certificate", "list"],
+        &["config", "explain", "hostname"],
+    ];
+    for command in to_daemon {
+        let told = said_by(command);
+        assert_eq!(told.matches("./postrider.toml is not read").count(), 1, "{command:?}: {told}");
+    }
+    let named = [&["--config", "other.toml"], &["status"][..]].concat();
+    assert!(!said_by(&named).contains("is not read"), "it is the one that is meant");
+    // Scripts and mail programs run these in any folder.
+    for command in ["mailq", "version"] {
+        assert!(!said_by(&[command]).contains("is not read"), "{command}");
+    }
 }
