@@ -1,6 +1,7 @@
 //! Checks that concern several keys or the machine: ranges, contradictions, missing files.
 
 mod acme;
+mod folders;
 mod listeners;
 mod logins;
 mod maps;
@@ -70,6 +71,7 @@ impl Check<'_, '_> {
         self.metrics(s);
         self.history(s);
         self.sockets(s);
+        self.folders(s);
         self.users(s);
         self.process(s);
         self.maps(s);

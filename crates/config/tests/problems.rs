@@ -691,3 +691,40 @@ fn settings_of_other_servers_are_answered_with_what_to_write_here() {
     ];
     golden("sought.txt", &all.map(|text| problems(&format!("{text}\n"))).join("\n"));
 }
+
+#[test]
+fn what_stands_in_the_place_of_a_directory_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, data) = (dir.path().join("postrider.toml"), dir.path().join("data"));
+    let problems = |more: &str, purpose| {
+        fs::write(&source, format!("hostname = \"mx.test\"\ndata_dir = \"data\"\n{more}")).unwrap();
+        config::load_with_origins(Some(&source), purpose).err().map(|problems| problems.to_string())
+    };
+    let is_told = |name: &str, what: &str| {
+        let told = problems("[history]\nenabled = true\n", Purpose::Serve).unwrap_or_default();
+        assert!(
+            told.contains(&format!("{name} is {what}")) && told.contains("help: remove "),
+            "{name}: {told}"
+        );
+        let asked = problems("", Purpose::Ask);
+        assert_eq!(asked, None, "a command that only asks goes on");
+    };
+    std::os::unix::fs::symlink("nowhere", &data).unwrap();
+    is_told("data", "a symbolic link to nowhere, where no directory is");
+    fs::remove_file(&data).unwrap();
+    fs::create_dir(&data).unwrap();
+    for name in ["drop", "spool", "history"] {
+        let place = data.join(name);
+        std::os::unix::fs::symlink("nowhere", &place).unwrap();
+        is_told(name, "a symbolic link to nowhere, where no directory is");
+        fs::remove_file(&place).unwrap();
+        fs::write(&place, "x").unwrap();
+        is_told(name, "a file");
+        fs::remove_file(&place).unwrap();
+    }
+    // The daemon does not open a directory behind a link to everybody.
+    std::os::unix::fs::symlink(dir.path(), data.join("drop")).unwrap();
+    is_told("drop", "a symbolic link");
+    fs::remove_file(data.join("drop")).unwrap();
+    assert_eq!(problems("", Purpose::Serve), None);
+}

@@ -142,7 +142,7 @@ impl Check<'_, '_> {
     }
 }
 
-fn section_of(group: usize) -> String {
+pub(super) fn section_of(group: usize) -> String {
     format!("queue_group[{group}]")
 }
 
