@@ -93,11 +93,12 @@ impl Queue {
         self.update_connections(id, now);
     }
 
-    /// Returns the number of messages that [`Queue::flush`] makes due: those that are neither held nor await the release
-    /// that their sender chose.
+    /// Returns the number of messages that [`Queue::flush`] makes due, as [`Queue::retry`] would each: those that are neither
+    /// held nor await the release that their sender chose, and of which something is not in flight.
     pub fn flushable_count(&self, now: Millis) -> usize {
         let is_held = |at: u32| self.messages[at].held || self.release_of(at, now).is_some();
-        self.messages.iter().filter(|(at, _)| !is_held(*at)).count()
+        let is_in_flight = |at: u32| self.jobs_of(at).all(|job| self.jobs[job].state() == JobState::InFlight);
+        self.messages.iter().filter(|(at, _)| !is_held(*at) && !is_in_flight(*at)).count()
     }
 
     /// Makes all jobs ready that are not held, and probes suspended destinations.

@@ -15,7 +15,7 @@ fn held_messages_stay_and_deleted_ones_go() {
     assert_eq!(q.hold(QueueId(1)), CommandResult::Changed);
     assert_eq!(q.lease(a, 0).unwrap().id, QueueId(2));
     assert_eq!(q.lease(a, 0), None);
-    assert_eq!(q.flushable_count(1), 1, "the one in flight");
+    assert_eq!(q.flushable_count(1), 0, "one is held, and one in flight");
     q.flush(1);
     assert_eq!(q.lease(a, 1), None, "a flush leaves held mail alone");
     assert_eq!(q.cancel(QueueId(2), |_| true, CancelAs::Delete, 1), Some(vec![]), "in flight");
@@ -25,6 +25,21 @@ fn held_messages_stay_and_deleted_ones_go() {
         (q.cancel(QueueId(3), |_| true, CancelAs::Delete, 0), q.hold(QueueId(3)), q.release(QueueId(3), 0)),
         (None, CommandResult::Missing, CommandResult::Missing)
     );
+}
+
+#[test]
+fn a_flush_counts_what_it_makes_due_and_retry_agrees() {
+    let mut q = new();
+    let (a, b) = (q.destination(&domain("a")), q.destination(&domain("b")));
+    put(&mut q, 1, &[a], 100, 0);
+    put(&mut q, 2, &[a, b], 100, 0);
+    let first = q.lease(a, 0).unwrap();
+    let _ = q.lease(a, 0).unwrap();
+    assert_eq!(q.flushable_count(1), 1, "the job of the second message that is not in flight");
+    let retried = [1, 2].map(|id| q.retry(QueueId(id), 1));
+    assert_eq!(retried, [CommandResult::Unchanged, CommandResult::Changed]);
+    done(&mut q, &first, Disposition::Deferred, 2);
+    assert_eq!(q.flushable_count(3), 2, "what waits for its next attempt");
 }
 
 #[test]
