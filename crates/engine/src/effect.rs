@@ -88,6 +88,13 @@ pub enum Effect {
 pub enum LogEvent {
     /// A report is durable and queued.
     Accepted(SharedMessage),
+    /// A message is held from its acceptance on.
+    Held {
+        /// The message.
+        id: QueueId,
+        /// Who or what holds it, and why.
+        reason: Box<str>,
+    },
     /// The outcomes of recipients.
     Attempt {
         /// The message.

@@ -83,6 +83,9 @@ impl Engine {
             .chain(redirect.reports.into_iter().map(|r| (r, None)));
         for (message, held) in all {
             effects.push(Effect::Log(LogEvent::Accepted(message.clone())));
+            if let Some(reason) = held.clone() {
+                effects.push(Effect::Log(LogEvent::Held { id: message.id, reason }));
+            }
             let destinations = self.routing.route(&message.envelope);
             self.enqueue(context, message, &destinations, held, effects);
         }

@@ -403,6 +403,7 @@ impl Driver {
                 Effect::AbandonConnection { connection, why } => state.abandonment(*connection).tell(*why),
                 Effect::OpenConnection { .. } => state.client_connections += 1,
                 Effect::Log(LogEvent::Accepted(message)) => self.delivery_log.accepted(message),
+                Effect::Log(LogEvent::Held { id, reason }) => self.delivery_log.held(*id, reason),
                 _ => {}
             }
             at += 1;
@@ -472,7 +473,7 @@ impl Driver {
 
     fn log(self: &Arc<Self>, event: &LogEvent) {
         match event {
-            LogEvent::Accepted(_) => {} // done
+            LogEvent::Accepted(_) | LogEvent::Held { .. } => {} // done
             LogEvent::Attempt { message, results, attempt } => {
                 self.delivery_log.attempt(message, results, attempt);
             }

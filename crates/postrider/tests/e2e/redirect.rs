@@ -210,6 +210,16 @@ fn an_operator_sends_queued_mail_to_another_address_or_by_another_route() {
     assert!(daemon.ask(&["status"]).contains("1 message on hold"));
     assert!(daemon.ask(&["status", "--prometheus"]).contains("postrider_held_messages 1"));
     assert!(daemon.ask(&["queue", "redirect", &one, "--route", "relay"]).contains("1 message redirected"));
+    let moved = daemon.ask(&["queue", "list", "--ids"]).trim().to_owned();
+    until("the history has the hold under the new id, too", || {
+        let why = daemon.ask(&["why", &moved, "--json"]);
+        let why: serde_json::Value = serde_json::from_str(&why).unwrap();
+        let is_held = |event: &serde_json::Value| {
+            event["event"] == "held"
+                && event["reason"].as_str().is_some_and(|reason| reason.ends_with(": odd"))
+        };
+        why["events"].as_array().unwrap().iter().any(is_held)
+    });
     let (dir, address) = daemon.kill();
     let daemon = Postrider::start_in(dir, address, &config);
     let moved = daemon.ask(&["queue", "list", "--ids"]).trim().to_owned();

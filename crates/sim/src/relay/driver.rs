@@ -292,7 +292,8 @@ impl Driver {
                 self.cancelled.retain(|(other, _)| other != id);
             }
             LogEvent::StoredLate(_) => oracle.late_count += 1,
-            LogEvent::Suspended { .. }
+            LogEvent::Held { .. }
+            | LogEvent::Suspended { .. }
             | LogEvent::Resumed(_)
             | LogEvent::Waiting { .. }
             | LogEvent::Notified { .. }
