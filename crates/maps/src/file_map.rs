@@ -210,7 +210,7 @@ impl Inner {
                 let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
                 (state.table, state.read, state.fault) = (Ok(Arc::new(table)), Some(identity), None);
                 drop(state);
-                tracing::info!("{}: the changed file was read", self.reference());
+                tracing::info!("{}: the changed file was read, and is in use", self.reference());
             }
             Err(fault) => self.keep(Some(identity), &fault),
         }

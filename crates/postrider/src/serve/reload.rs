@@ -95,7 +95,7 @@ impl Daemon {
             notify::reloaded(reloaded.is_ok());
             reloaded.map_err(|refusal| {
                 let Refusal { failure, reason } = refusal;
-                tracing::error!("the configuration was not changed: {reason}");
+                tracing::error!("the reload was refused, and the settings stay as they were: {reason}");
                 daemon.driver.delivery_log.write(&report::Event::ReloadFailed { reason: &reason });
                 failure
             })
@@ -194,6 +194,10 @@ impl Reader {
             let checked = map_faults::check(&snapshot.maps, &snapshot.settings);
             let (_, all) = tokio::runtime::Handle::current().block_on(checked);
             faults = all.into_iter().map(|(map, what, help)| format!("{map}: {what}: {help}")).collect();
+            // Files are read when they change, with and without a reload.
+            let note =
+                "the settings stay as they were; a file of a map that was in use already counts as it is now";
+            faults.extend((!faults.is_empty()).then(|| note.to_owned()));
         }
         if !faults.is_empty() {
             return Err(Refusal::by_configuration(faults.join("; ")));

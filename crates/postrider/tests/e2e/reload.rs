@@ -173,6 +173,7 @@ fn a_reload_with_a_map_that_cannot_be_used_is_refused() {
     fs::write(&path, "info@mx.test ,\n").unwrap();
     let (code, said) = reload(&daemon);
     assert!(code == Some(78) && said.contains("line 1, column 14: info@mx.test: "), "{said}");
+    assert!(said.contains("a file of a map that was in use already counts as it is now"), "{said}");
     assert!(daemon.try_ask(&["config", "check"]).unwrap_err().contains("line 1, column 14: info@mx.test: "));
     fs::write(&path, "info@mx.test ann\n").unwrap();
     assert_eq!(reload(&daemon), (Some(0), "reloaded\n".to_owned()));

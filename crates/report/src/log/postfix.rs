@@ -125,7 +125,10 @@ pub(super) fn lines(event: &Event<'_>, line: Line<'_>) {
         Event::Stopping => line("master", format_args!("terminating")),
         Event::Listeners { action, listeners } => line("master", format_args!("{action}: {listeners}")),
         Event::ReloadFailed { reason } => {
-            line("master", format_args!("error: the configuration was not changed: {reason}"));
+            line(
+                "master",
+                format_args!("error: the reload was refused, and the settings stay as they were: {reason}"),
+            );
         }
         Event::Dropped(count) => {
             line("postlogd", format_args!("warning: {} of the log dropped", mail::counted(count, "line")));
