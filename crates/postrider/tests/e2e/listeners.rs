@@ -229,6 +229,18 @@ fn a_drained_listener_refuses_new_sessions_while_deliveries_go_on() {
 
     daemon.ask(&["drain"]);
     assert!(talk(daemon.address, b"", &[])[0].starts_with("421 "));
+    // A program that speaks SMTP is refused like any other client, and whoever runs it is told what does not need a session.
+    let dialog = "EHLO x\nMAIL FROM:<a@b.test>\nRCPT TO:<jane@mx.test>\nDATA\nSubject: s\n\nx\n.\nQUIT\n";
+    let output = daemon.run(&["sendmail", "-bs"], dialog);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(75));
+    assert!(
+        output.stdout.starts_with(b"421 4.3.2 ") && said.contains("`sendmail` without -bs takes mail"),
+        "{said}"
+    );
+    let output = daemon.run(&["sendmail", "-f", "a@b.test", "jane@mx.test"], "Subject: s\n\nx\n");
+    assert_eq!(output.status.code(), Some(0));
+    until("mail of a program is taken", || daemon.mailbox("jane").len() == 1);
     let doctor = daemon.run(&["doctor", "--offline"], "");
     let doctor = String::from_utf8(doctor.stdout).unwrap();
     assert!(doctor.contains(&format!("new sessions get 421 at {}, {second}", daemon.address)), "{doctor}");

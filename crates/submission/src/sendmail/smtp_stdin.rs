@@ -31,6 +31,14 @@ pub(crate) fn run(settings: &Settings) -> Result<Exit, CommandError> {
         End::Accepted => Ok(Exit::Ok),
         End::Deferred => Ok(Exit::TempFail),
         End::Refused => Ok(Exit::DataErr),
+        End::NotServed => {
+            // Each reply to a program comes from a session, and the drop directory has none.
+            let why = format!(
+                "the daemon at {address} takes no sessions now; `sendmail` without -bs takes mail also while listeners are \
+                 drained"
+            );
+            Err(CommandError::new(Exit::TempFail, why))
+        }
         End::Cut => {
             Err(CommandError::new(Exit::DataErr, "the input ended inside of a message, which was not sent"))
         }

@@ -55,6 +55,8 @@ pub(crate) struct Dialog {
     awaited: usize,
     /// Some reply was 4yz; some was 5yz.
     refused: (bool, bool),
+    /// The greeting was 4yz.
+    is_not_served: bool,
 }
 
 /// The end of the dialog.
@@ -66,6 +68,8 @@ pub(crate) enum End {
     Deferred,
     /// A command was rejected.
     Refused,
+    /// The daemon takes no session now: the greeting said so.
+    NotServed,
     /// The input ended inside of a message, which was not taken.
     Cut,
     /// The daemon left a command without a reply.
@@ -81,6 +85,7 @@ impl Dialog {
             is_inside_line: false,
             awaited: 1,
             refused: (false, false),
+            is_not_served: false,
         }
     }
 
@@ -129,6 +134,7 @@ impl Dialog {
     /// reply: then content follows DATA, accepted or not.
     pub(crate) fn reply(&mut self, code: u16, is_early: bool) {
         self.awaited = self.awaited.saturating_sub(1);
+        self.is_not_served |= self.mode == Mode::Greeting && (400..500).contains(&code);
         self.refused.0 |= (400..500).contains(&code);
         self.refused.1 |= code >= 500;
         if self.awaited > 0 {
@@ -265,6 +271,7 @@ impl Dialog {
     /// Returns the result of the dialog, now that the daemon has closed the connection.
     pub(crate) fn end(&self) -> End {
         match (self.refused, self.mode) {
+            _ if self.is_not_served => End::NotServed,
             ((_, true), _) => End::Refused,
             ((true, _), _) => End::Deferred,
             (_, Mode::Opaque) => End::Accepted,
