@@ -1,7 +1,8 @@
-//! Warnings about routes of local domains to another server that is not asked who exists there: what strangers send to a name that
+//! Warnings about routes of local domains to another server or a program that is not asked who exists there: what strangers send to a name that
 //! nobody has is taken, and then returned to a sender who may be forged.
 
 use config::{DomainPattern, Route, Settings, Target};
+use mail::{Argument, EnvelopeField, Program};
 use maps::{Kind, Reference, text::TextTable};
 use policy::{AddressPattern, Audience, Condition, Rule};
 use std::collections::{BTreeSet, HashMap};
@@ -20,18 +21,33 @@ pub(super) fn warnings(settings: &Settings) -> Vec<String> {
         return Vec::new();
     }
     let mut known = DomainsByName { settings, files: HashMap::new() };
-    let asks_nobody = |route: &Route| {
-        !route.verify && matches!(route.target, Target::Lmtp(_) | Target::Smarthost(_) | Target::Mx)
+    let asks_nobody = |route: &Route| match &route.target {
+        Target::Lmtp(_) | Target::Smarthost(_) | Target::Mx => !route.verify,
+        Target::Pipe(program) => is_told_the_user(program),
+        _ => false,
     };
     let routes = settings.numbered_routes().filter(|(_, route)| asks_nobody(route));
     let told = routes.filter_map(|(number, route)| {
         let domain = known.domain_of(route)?;
+        // A program is not asked before it gets the message.
+        let (who, advice) = match route.target {
+            Target::Pipe(_) => ("program", "name the users in `local.users`, which may be a map"),
+            _ => ("next hop", "write `verify = true` in the route, or name the users in `local.users`"),
+        };
         Some(format!(
-            "`route[{number}]`: mail from everywhere for any name at {domain} is taken, and what the next hop refuses is returned \
-             to senders who may be forged: write `verify = true` in the route, or name the users in `local.users`"
+            "`route[{number}]`: mail from everywhere for any name at {domain} is taken, and what the {who} refuses is returned \
+             to senders who may be forged: {advice}"
         ))
     });
     told.collect()
+}
+
+/// Returns whether a program is told the user, and so may refuse one that does not exist. One that is not takes the mail of a
+/// whole domain, such as a ticket system.
+fn is_told_the_user(program: &Program) -> bool {
+    use EnvelopeField::{Local, Recipient, User};
+    let is_user = |argument: &Argument| matches!(argument, Argument::Field(Recipient | Local | User));
+    program.argv.iter().any(is_user)
 }
 
 /// The local domains and the routes, with the keys of the text maps that both name.
@@ -165,6 +181,30 @@ mod tests {
                 !warned(&format!("{open}{}", route.replace("a.test\"]", "far.test\"]"))),
                 "not taken from strangers"
             );
+        }
+    }
+
+    #[test]
+    fn a_program_that_may_refuse_a_user_is_told_and_one_that_does_not_know_the_user_is_not() {
+        let route = |argv: &str| {
+            format!(
+                "[local]\ndomains = [\"mx.example.com\", \"a.test\"]\nusers = [\"joe\"]\n[[route]]\n\
+                 domains = [\"a.test\"]\npipe = {{ argv = [{argv}], user = \"nobody\" }}\n"
+            )
+        };
+        for (argv, is_told) in [
+            ("\"/bin/cat\", \"{user}\"", true),
+            ("\"/bin/cat\", \"-d\", \"{recipient}\"", true),
+            ("\"/bin/cat\", \"{local}\"", true),
+            ("\"/bin/cat\"", false),
+            ("\"/bin/cat\", \"{domain}\", \"{sender}\", \"{id}\", \"{detail}\"", false),
+        ] {
+            assert_eq!(warned(&route(argv)), None, "the users are known");
+            let told = warned(&route(argv).replace("users = [\"joe\"]\n", ""));
+            assert_eq!(told.is_some(), is_told, "{argv}: {told:?}");
+            let told = told.unwrap_or_default();
+            assert_eq!(told.contains("what the program refuses is returned"), is_told, "{told}");
+            assert!(!told.contains("verify"), "a program cannot be asked: {told}");
         }
     }
 
