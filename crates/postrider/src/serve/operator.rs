@@ -570,6 +570,8 @@ fn cancelled_text(cancel_as: CancelAs) -> &'static str {
     }
 }
 
+const FREE: &str = "when a connection to the destination is free";
+
 /// Describes the status of a job, and its reason.
 fn placed(engine: &Engine, job: &JobView) -> RecipientInfo {
     let mut row = RecipientInfo {
@@ -594,7 +596,10 @@ fn placed(engine: &Engine, job: &JobView) -> RecipientInfo {
     };
     match &job.status {
         queue::JobStatus::Ready => {
-            row.reason = Some("when a connection to the destination is free".to_owned());
+            // Neither used nor given up: it is being opened.
+            let is_opening = engine.queue().connections_of(job.destination_id).unused > 0;
+            let when = if is_opening { "when the connection that is being opened is ready" } else { FREE };
+            row.reason = Some(when.to_owned());
         }
         queue::JobStatus::Suspended(until, reason) => {
             row.status = Status::Suspended;

@@ -35,6 +35,7 @@ fn a_server_that_says_nothing_is_named_during_the_first_attempt() {
     let (_, first_port) = first.split_once(':').unwrap();
     let place = format!("127.0.0.1[127.0.0.1]:{first_port}: receiving the initial server greeting");
     until("the silence is told", || why().contains(&format!("  now:    {place}, no answer for ")));
+    assert!(why().contains("  next:   when the connection that is being opened is ready"), "{}", why());
     let explained = json(&daemon.ask(&["why", &id, "--json"]));
     let attempt = &explained["recipients"][0]["attempt"];
     assert_eq!(attempt["step"], "receiving the initial server greeting");
