@@ -132,27 +132,7 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
     for one in g.resources.iter().filter(is_shown) {
         writeln!(out, "{}: {}", one.scarcity().to_uppercase(), print::plain(&one.to_string()))?;
     }
-    for share in g.shares.iter().filter(|share| share.waiting > 0) {
-        writeln!(out, "CONNECTIONS ARE SHORT: {}", short(share))?;
-    }
-    if let Some(silent) = &g.silent {
-        let count = counted(silent.connections, "connection");
-        let longest = print::plain(&silent.longest.text(UnixMillis::now().0));
-        writeln!(out, "no answer from the other side: {count}, the longest {longest}")?;
-    }
-    let is_short = g.shares.iter().any(|share| share.waiting > 0);
-    if let Some(one) = g.busiest_exchanger.as_ref().filter(|one| is_short || one.waiting > 0) {
-        let waiting = match one.waiting {
-            0 => String::new(),
-            count => format!("; waiting for it: {}", counted(count, "domain")),
-        };
-        let (used, exchanger) = (counted(one.used.into(), "connection"), print::plain(&one.exchanger));
-        writeln!(out, "most connections to one mail exchanger: {used} to {exchanger}{waiting}")?;
-    }
-    if !g.shares.is_empty() {
-        let used = g.shares.iter().map(|share| format!("{} {}/{}", share.share, share.used, share.max));
-        writeln!(out, "\nconnections out: {}", used.collect::<Vec<_>>().join(", "))?;
-    }
+    connection_lines(g, out)?;
     if g.held > 0 {
         writeln!(out, "\n{} on hold: see `postrider queue list --status held`", counted(g.held, "message"))?;
     }
@@ -180,6 +160,31 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
     let (mean, max) = (micros(g.accept_latency_mean_us), micros(g.accept_latency_max_us));
     let of = counted(g.accept_latency_count, "message");
     writeln!(out, "time to durability: {mean} on average, {max} at most ({of})")
+}
+
+fn connection_lines(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
+    for share in g.shares.iter().filter(|share| share.waiting > 0) {
+        writeln!(out, "CONNECTIONS ARE SHORT: {}", short(share))?;
+    }
+    if let Some(silent) = &g.silent {
+        let count = counted(silent.connections, "connection");
+        let longest = print::plain(&silent.longest.text(UnixMillis::now().0));
+        writeln!(out, "no answer from the other side: {count}, the longest {longest}")?;
+    }
+    let is_short = g.shares.iter().any(|share| share.waiting > 0);
+    if let Some(one) = g.busiest_exchanger.as_ref().filter(|one| is_short || one.waiting > 0) {
+        let waiting = match one.waiting {
+            0 => String::new(),
+            count => format!("; waiting for it: {}", counted(count, "domain")),
+        };
+        let (used, exchanger) = (counted(one.used.into(), "connection"), print::plain(&one.exchanger));
+        writeln!(out, "most connections to one mail exchanger: {used} to {exchanger}{waiting}")?;
+    }
+    if !g.shares.is_empty() {
+        let used = g.shares.iter().map(|share| format!("{} {}/{}", share.share, share.used, share.max));
+        writeln!(out, "\nconnections out: {}", used.collect::<Vec<_>>().join(", "))?;
+    }
+    Ok(())
 }
 
 /// A duration in the unit that fits: `302 µs`, `4.2 ms`, `1.5 s`.
