@@ -31,6 +31,9 @@ pub(crate) struct DestinationQueue {
     pub(crate) window: f64,
     pub(crate) limit: u32,
     pub(crate) health: Health,
+    /// A connection has failed, and none has worked since: those that are under way have yet to show whether the destination can
+    /// be reached, and none is opened in the place of the failed ones.
+    is_doubtful: bool,
     /// The connection scheduler lists the destination.
     pub(crate) is_scheduled: bool,
     /// The destination was removed, and its number is for another one.
@@ -97,6 +100,7 @@ impl DestinationQueue {
             window: initial_window(share, group, limit),
             limit,
             health: Health::Up,
+            is_doubtful: false,
             is_scheduled: false,
             is_vacant: false,
             timer: None,
@@ -134,6 +138,7 @@ impl DestinationQueue {
             Health::Probing { .. } => 1,
             Health::Suspended { .. } => 0,
         };
+        let allowed = if self.is_doubtful { 1 } else { allowed };
         if self.ready_count <= self.unused_connection_count
             || self.idle_count > 0
             || self.connection_count >= allowed.min(self.limit)
@@ -153,6 +158,7 @@ impl DestinationQueue {
 
     /// Widens the window after a delivery, by one when a whole window of deliveries went well.
     pub(crate) fn succeeded(&mut self, settings: &QueueSettings) {
+        self.is_doubtful = false;
         if matches!(self.health, Health::Probing { .. }) {
             self.health = Health::Up;
             self.window = 1.0; // slow start
@@ -176,8 +182,11 @@ impl DestinationQueue {
         let others_work =
             matches!(self.health, Health::Up) && self.connection_count > 1 && self.window >= 1.0;
         if others_work {
+            // Those that no job was given to yet have not even greeted.
+            self.is_doubtful |= self.connection_count == self.unused_connection_count + 1;
             return;
         }
+        self.is_doubtful = false;
         let since = match self.health {
             Health::Up => since,
             Health::Suspended { since, .. } | Health::Probing { since, .. } => since,

@@ -532,3 +532,43 @@ fn a_destination_keeps_its_reason_and_the_start_of_its_outage_while_it_is_probed
     done(&mut q, &lease, Disposition::Delivered, until + 1);
     assert_eq!(q.down_since(a), None);
 }
+
+/// A destination with a hundred ready messages and the five connections that are being opened.
+fn with_five_pending() -> (Queue, DestinationId) {
+    let mut q = new();
+    let a = q.destination(&domain("a"));
+    for id in 1..=100 {
+        put(&mut q, id, &[a], 100, 0);
+    }
+    let pending = requests(&mut q, 0).len() + requests(&mut q, 5_000).len();
+    assert_eq!(pending, 5);
+    (q, a)
+}
+
+#[test]
+fn a_destination_is_suspended_when_all_connections_have_failed_and_none_takes_the_place_of_another() {
+    let (mut q, a) = with_five_pending();
+    for number in 1..=5 {
+        assert!(q.is_up(a), "{number}");
+        let until = q.fail(a, 60_000);
+        q.connection_closed(a, true, 60_000);
+        assert_eq!(until.is_some(), number == 5, "{number}");
+        assert_eq!(requests(&mut q, 60_000), [], "{number}");
+    }
+    assert_eq!(q.down_reason(a), Some(&down()));
+}
+
+#[test]
+fn a_destination_of_which_some_connections_work_is_used_with_more_again_after_a_delivery() {
+    let (mut q, a) = with_five_pending();
+    for _ in 0..3 {
+        assert_eq!(q.fail(a, 6_000), None);
+        q.connection_closed(a, true, 6_000);
+    }
+    assert_eq!(requests(&mut q, 20_000), [], "those under way have yet to show whether it can be reached");
+    let lease = q.lease(a, 20_000).unwrap();
+    done(&mut q, &lease, Disposition::Delivered, 20_001);
+    assert!(!requests(&mut q, 20_002).is_empty());
+    assert!(q.is_up(a));
+    q.check_invariants();
+}
