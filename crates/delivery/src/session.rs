@@ -192,8 +192,10 @@ impl<'a, J: WorkSource> Session<'a, J> {
                 let is_about_recipient = matches!(self.awaited(), Some(ExpectedReply::Rcpt));
                 self.has_next_server &= !is_ours;
                 self.fail_in_flight(&why, is_closed);
+                // Where not even MAIL is answered, TLS may be the cause as well.
+                let is_of_packet = self.is_out_of_step && self.awaited() != Some(ExpectedReply::Mail);
                 // A server that closes at its limit of recipients did so on purpose.
-                let is_broken = is_early && !self.is_used_up && !self.is_out_of_step && !is_about_recipient;
+                let is_broken = is_early && !self.is_used_up && !is_of_packet && !is_about_recipient;
                 let usefulness = self.usefulness(!is_ours && !self.is_used_up);
                 let (unfinished, broken) = (self.unfinished(), is_broken.then_some(why));
                 Ended { unfinished, broken, usefulness, wants_tls: self.wants_tls }
@@ -201,10 +203,16 @@ impl<'a, J: WorkSource> Session<'a, J> {
         }
     }
 
-    /// Has the server answered MAIL, and then nothing that was sent along with it?
+    /// Has the server not answered a command that was sent with others in one packet? Some drop what stands behind the first one,
+    /// and some the whole packet.
     fn lacks_pipelined_replies(&self) -> bool {
-        let is_behind_mail = matches!(self.awaited(), Some(ExpectedReply::Rcpt | ExpectedReply::Data));
-        is_behind_mail && self.connection.capabilities().pipelining
+        let mut expected = self.connection.expected_replies();
+        let is_of_packet = match expected.next() {
+            Some(ExpectedReply::Rcpt | ExpectedReply::Data) => true,
+            Some(ExpectedReply::Mail) => expected.next().is_some(),
+            _ => false,
+        };
+        is_of_packet && self.connection.capabilities().pipelining
     }
 
     fn awaited(&self) -> Option<ExpectedReply> {

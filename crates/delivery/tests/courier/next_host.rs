@@ -260,12 +260,14 @@ async fn an_attempt_talks_to_five_servers_and_then_to_the_fallback() {
 
 #[tokio::test]
 async fn pipelined_commands_that_a_server_drops_cost_one_time_out() {
-    let server = Server { drops_pipelined: true, ..Server::new(&[]) };
-    let site = Hosts::start(Transport::Smarthost, vec![server]).await;
-    for id in 1..=3 {
-        assert_eq!(site.attempt(id, 2).await.dispositions(id), ["sent"; 2]);
+    for drops_packets in [false, true] {
+        let server = Server { drops_pipelined: !drops_packets, drops_packets, ..Server::new(&[]) };
+        let site = Hosts::start(Transport::Smarthost, vec![server]).await;
+        for id in 1..=3 {
+            assert_eq!(site.attempt(id, 2).await.dispositions(id), ["sent"; 2], "{drops_packets}");
+        }
+        assert_eq!((site.content_counts(), site.servers[0].count("EHLO")), (vec![3], 4), "{drops_packets}");
     }
-    assert_eq!((site.content_counts(), site.servers[0].count("EHLO")), (vec![3], 4));
 }
 
 #[tokio::test]

@@ -222,6 +222,8 @@ pub(crate) struct Server {
     pub(crate) lmtp: bool,
     /// Commands that arrive along with another one are dropped.
     pub(crate) drops_pipelined: bool,
+    /// A packet with several commands is dropped as a whole.
+    pub(crate) drops_packets: bool,
     /// So many recipients a transaction are taken, and this is said of the others; behind 421 the connection
     /// is closed.
     pub(crate) too_many: Option<(usize, &'static str)>,
@@ -327,6 +329,10 @@ impl Server {
             if answer == Some("SILENT") || (self.drops_pipelined && !stream.buffer().is_empty()) {
                 // A server that drops commands that it has not asked for yet.
                 stream.consume(stream.buffer().len());
+            }
+            if self.drops_packets && !stream.buffer().is_empty() {
+                stream.consume(stream.buffer().len());
+                continue;
             }
             if answer == Some("SILENT") {
                 continue;
