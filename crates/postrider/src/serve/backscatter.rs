@@ -9,13 +9,16 @@ use std::collections::{BTreeSet, HashMap};
 
 /// Returns a warning for each such route.
 pub(super) fn warnings(settings: &Settings) -> Vec<String> {
+    // Behind a balancer or another mail server that names the clients, they come from everywhere, whatever the address is.
     let is_open = |listen: &config::Listen| {
+        let names_clients = !(listen.proxy.is_empty() && listen.xclient.is_empty());
         listen.kind == mail::ListenerKind::Mx
-            && match &listen.address {
-                config::ListenAt::Ip(address) => !address.ip().is_loopback(),
-                config::ListenAt::Unix { .. } => false,
-                config::ListenAt::Systemd(_) => true,
-            }
+            && (names_clients
+                || match &listen.address {
+                    config::ListenAt::Ip(address) => !address.ip().is_loopback(),
+                    config::ListenAt::Unix { .. } => false,
+                    config::ListenAt::Systemd(_) => true,
+                })
     };
     if settings.local.users.is_some() || !settings.listen.iter().any(is_open) {
         return Vec::new();
@@ -173,10 +176,11 @@ mod tests {
             assert!(warned(&format!("{open}{route}")), "{target}");
             assert!(!warned(&format!("{open}{route}verify = true\n")), "asked");
             assert!(!warned(&format!("users = [\"joe\"]\n{open}{route}")), "the users are known");
-            assert!(
-                !warned(&format!("[[listen]]\naddress = \"127.0.0.1:2525\"\n{route}")),
-                "for this machine"
-            );
+            let at_loopback = |key: &str| format!("[[listen]]\naddress = \"127.0.0.1:2525\"\n{key}{route}");
+            assert!(!warned(&at_loopback("")), "for this machine");
+            for key in ["proxy", "xclient"] {
+                assert!(warned(&at_loopback(&format!("{key} = [\"127.0.0.1\"]\n"))), "{key}");
+            }
             assert!(
                 !warned(&format!("{open}{}", route.replace("a.test\"]", "far.test\"]"))),
                 "not taken from strangers"
