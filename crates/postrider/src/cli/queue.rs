@@ -320,7 +320,10 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
         writeln!(out, "sender:   <{}>", print::plain(&message.sender))?;
     }
     if let Some(reason) = &message.hold_reason {
-        writeln!(out, "held:     {}", print::plain(&control::held_text(reason)))?;
+        let text = control::held_text(reason);
+        // The word stands in front.
+        let text = text.trim_start_matches("held").trim_start_matches(':').trim_start();
+        writeln!(out, "held:     {}", print::plain(text))?;
     }
     if let Some(options) = &message.options {
         writeln!(out, "options:  {}", print::plain(&options.to_string()))?;

@@ -139,7 +139,8 @@ fn an_operator_sends_queued_mail_to_another_address_or_by_another_route() {
     let sink = noting(&taken);
     let dead = free_address();
     let relay = sink.route().replace("domains = [\"*\"]", "name = \"relay\"\ndomains = [\"new.test\"]");
-    let refusing = "[[route]]\nname = \"never\"\ndomains = [\"no.test\"]\nreject = \"550 5.7.1 not here\"\n";
+    let refusing = "[[route]]\nname = \"never\"\ndomains = [\"no.test\"]\nreject = \"550 5.7.1 not here\"\n\
+                    [[route]]\nname = \"later\"\ndomains = [\"later.test\"]\nhold = true\n";
     let routes = format!("[[route]]\ndomains = [\"*\"]\nsmarthost = \"{dead}\"\ntls = \"off\"\n");
     let config = format!("[local]\nusers = [\"joe\"]\n{relay}{refusing}{routes}[log]\nfile = \"mail.log\"\n");
     let daemon = Postrider::start(&config);
@@ -161,9 +162,10 @@ fn an_operator_sends_queued_mail_to_another_address_or_by_another_route() {
     // What cannot be delivered is refused, and changes nothing.
     for (target, why) in [
         (["--to", "nobody@mx.test"], "<nobody@mx.test>: there is no such user here"),
-        (["--to", "x@no.test"], "<x@no.test>: a route refuses its mail: 550 5.7.1 not here"),
+        (["--to", "x@no.test"], "<x@no.test>: mail for it is refused: 550 5.7.1 not here"),
         (["--to", "no address"], "is no address"),
         (["--route", "other"], "no route is called \"other\"; the routes with a `name` are: relay, never"),
+        (["--route", "later"], "the route \"later\" only holds mail"),
         (["--route", "never"], "the route \"never\" refuses all mail"),
     ] {
         let said = daemon.try_ask(&[&["queue", "redirect", "all"], &target[..]].concat()).unwrap_err();

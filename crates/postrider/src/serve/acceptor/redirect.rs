@@ -94,6 +94,13 @@ pub(crate) async fn target(
                 let destinations = if is_of_recipients { Vec::new() } else { vec![destination] };
                 return Ok((Target::Route(name.as_str().into()), destinations));
             }
+            let holds = |route: &config::Route| {
+                route.label.as_deref() == Some(name) && route.target == config::Target::Hold
+            };
+            if rules.settings.routes.iter().any(holds) {
+                let help = "mail stays where it is with `postrider queue hold`";
+                return Err(bad(format!("the route {name:?} only holds mail, and leads nowhere; {help}")));
+            }
             let help = match &known[..] {
                 [] => "no [[route]] has a `name`".to_owned(),
                 known => format!("the routes with a `name` are: {}", known.join(", ")),
@@ -112,7 +119,7 @@ pub(crate) async fn target(
             match route {
                 Route::To(_) => Ok((Target::Address(path), destinations)),
                 Route::NoSuchUser => Err(bad(format!("<{path}>: there is no such user here"))),
-                Route::Refused(reply) => Err(bad(format!("<{path}>: a route refuses its mail: {reply}"))),
+                Route::Refused(reply) => Err(bad(format!("<{path}>: mail for it is refused: {reply}"))),
                 Route::Failed(why) => {
                     Err(Failure::Failed { text: format!("<{path}>: it cannot be looked up now: {why}") })
                 }
