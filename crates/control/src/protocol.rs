@@ -577,6 +577,12 @@ pub struct Gauges {
     /// The reply to the last of them.
     #[serde(default)]
     pub dropped_reason: Option<String>,
+    /// Directories that local users have left in the drop directory, and that cannot be removed.
+    #[serde(default)]
+    pub dropped_directories: u64,
+    /// The user who has most of them.
+    #[serde(default)]
+    pub dropped_directories_of: Option<u32>,
     /// Why /etc/resolv.conf cannot be used now, if it cannot.
     #[serde(default)]
     pub name_server_fault: Option<String>,

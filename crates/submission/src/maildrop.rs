@@ -227,30 +227,43 @@ pub fn list_odd(dir: &Path, passed_over: &HashSet<PathBuf>, most: usize) -> io::
     Ok(odd)
 }
 
-/// Returns the number of dropped messages.
-pub fn count(dir: &Path) -> io::Result<u64> {
-    let mut count = 0;
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        count += u64::from(is_file && has_suffix(Path::new(&entry.file_name()), SUFFIX));
-    }
-    Ok(count)
+/// What is in the drop directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Messages.
+    pub messages: u64,
+    /// Files that were set aside, because no message could be accepted from them.
+    pub set_aside: u64,
+    /// Directories that could not be removed, because they are not empty.
+    pub directories: u64,
+    /// The user who has most of the directories, with their number.
+    pub most: Option<(u32, u64)>,
 }
 
-/// Returns the number of files that give no message and stay: those that were set aside, and directories in the place of messages.
+/// Counts what is in the drop directory.
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn count_left(dir: &Path) -> io::Result<u64> {
-    let mut count = 0;
+pub fn tally(dir: &Path) -> io::Result<Tally> {
+    let (mut tally, mut users) = (Tally::default(), HashMap::<u32, u64>::new());
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        let name = PathBuf::from(entry.file_name());
-        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        count += u64::from(is_dir || has_suffix(&name, BAD_SUFFIX));
+        let (name, kind) = (PathBuf::from(entry.file_name()), entry.file_type());
+        let is_file = kind.as_ref().is_ok_and(fs::FileType::is_file);
+        tally.messages += u64::from(is_file && has_suffix(&name, SUFFIX));
+        if kind.is_ok_and(|kind| kind.is_dir()) {
+            tally.directories += 1;
+            // It may be gone.
+            let Ok(uid) = entry.metadata().map(|found| found.uid()) else { continue };
+            if users.len() < USERS_MAX || users.contains_key(&uid) {
+                *users.entry(uid).or_default() += 1;
+            }
+        } else {
+            tally.set_aside += u64::from(has_suffix(&name, BAD_SUFFIX));
+        }
     }
-    Ok(count)
+    tally.most = users.into_iter().max_by_key(|(uid, count)| (*count, *uid));
+    Ok(tally)
 }
 
 /// The message in a file. One over `message_bytes_max` is bad. Anything can stand there, so this follows

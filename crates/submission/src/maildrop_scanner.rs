@@ -23,6 +23,11 @@ const FILES_A_ROUND: usize = 500;
 /// Users about whom something is noted.
 const USERS_MAX: usize = 4096;
 
+/// A round that takes long is followed by so many times as long a pause.
+const PAUSE_FACTOR: u32 = 50;
+/// The longest pause: mail that programs drop while the daemon runs waits no longer.
+const PAUSE_MAX: Duration = Duration::from_mins(5);
+
 /// The mail in the drop directory after the last round.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Waiting {
@@ -30,6 +35,10 @@ pub struct Waiting {
     pub count: u64,
     /// The reply to the last one that was refused for now.
     pub reason: Option<String>,
+    /// Directories that local users have left there, and that cannot be removed.
+    pub directories: u64,
+    /// The user who has most of them.
+    pub directories_of: Option<u32>,
 }
 
 /// Looks again and again.
@@ -77,12 +86,18 @@ impl<T: Acceptor> MaildropScanner<T> {
                 _ = look.tick() => {}
                 _ = closing.wait_for(|closing| *closing) => return,
             }
+            let begun = Instant::now();
             // First: each file of an excess that is read costs time that the mail of others waits.
             self.remove_excess().await;
             self.remove_odd().await;
             // Nothing but mail, and more of it: that does not wait.
             while self.round(&closing).await {}
             self.count_waiting().await;
+            // A directory that somebody has filled takes no more than a part of the daemon's time.
+            let pause = (begun.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);
+            if pause > interval {
+                look.reset_after(pause);
+            }
             for (uid, count) in self.repeats.left_out(Instant::now()) {
                 tracing::warn!(
                     "{count} more lines about files of user {uid} in the drop directory were left out"
@@ -122,10 +137,11 @@ impl<T: Acceptor> MaildropScanner<T> {
 
     async fn count_waiting(&self) {
         let dir = self.dir.clone();
-        let Ok(count) = waiting(move || maildrop::count(&dir)).await else { return };
+        let Ok(tally) = waiting(move || maildrop::tally(&dir)).await else { return };
         let mut state = self.state();
-        state.count = count;
-        if count == 0 {
+        state.count = tally.messages;
+        (state.directories, state.directories_of) = (tally.directories, tally.most.map(|(uid, _)| uid));
+        if tally.messages == 0 {
             state.reason = None;
         }
     }
@@ -341,7 +357,8 @@ mod tests {
         let own = rustix::process::geteuid().as_raw();
         assert_eq!(drops.after, [(own, dir.path().join("0000.mail"))].into());
         drops.count_waiting().await;
-        let waiting = Waiting { count: 3, reason: Some("452 4.3.1 no room".to_owned()) };
+        let waiting =
+            Waiting { count: 3, reason: Some("452 4.3.1 no room".to_owned()), ..Waiting::default() };
         assert_eq!(*drops.state(), waiting);
         *drops.target.refuse.lock().unwrap() = None;
         assert!(!drops.round(&closing).await);
@@ -446,7 +463,9 @@ mod tests {
             drops.count_waiting().await;
         }
         assert_eq!(names(&dir), ["000.mail"]);
-        assert_eq!((drops.passed_over.len(), drops.waiting.lock().unwrap().count), (1, 0));
+        let state = drops.waiting.lock().unwrap().clone();
+        assert_eq!((drops.passed_over.len(), state.count, state.directories), (1, 0, 1));
+        assert_eq!(state.directories_of, Some(rustix::process::geteuid().as_raw()));
     }
 
     #[tokio::test]

@@ -13,6 +13,9 @@ use report::RecipientCounters;
 use std::io::Write;
 use submission::maildrop;
 
+/// Fewer directories in the drop directory are no matter.
+const DIRECTORIES_MIN: u64 = 100;
+
 /// Prints the metrics in the format that text files of node_exporter have.
 pub(super) fn metrics(settings: &Settings, out: &mut dyn Write) -> Ending {
     daemon::ask(settings, &Request::Metrics, &mut |response| match response {
@@ -97,6 +100,14 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
     }
     if g.dropped > 0 {
         writeln!(out, "drop directory: {}", dropped(g))?;
+    }
+    if g.dropped_directories >= DIRECTORIES_MIN {
+        let directories = counted(g.dropped_directories, "directory");
+        let whose = g.dropped_directories_of.map(|uid| format!(", most of user {uid}")).unwrap_or_default();
+        writeln!(
+            out,
+            "drop directory: {directories} that cannot be mail{whose}: `postrider doctor` says more"
+        )?;
     }
     if let Some(fault) = &g.name_server_fault {
         writeln!(out, "NAME SERVERS: {}", print::plain(fault))?;
@@ -235,7 +246,7 @@ pub(super) fn drop_directory(settings: &Settings, out: &mut dyn Write) -> std::i
         Ok(())
     });
     let gauges = gauges.filter(|_| asked.is_ok()).unwrap_or_else(|| Gauges {
-        dropped: maildrop::count(&settings.control.maildrop).unwrap_or_default(),
+        dropped: maildrop::tally(&settings.control.maildrop).unwrap_or_default().messages,
         ..Gauges::default()
     });
     if gauges.dropped > 0 { writeln!(out, "-- drop directory: {}", dropped(&gauges)) } else { Ok(()) }

@@ -205,6 +205,8 @@ impl Operations for Daemon {
             sandbox_fault: self.process.sandbox_fault(),
             dropped: dropped.count,
             dropped_reason: dropped.reason,
+            dropped_directories: dropped.directories,
+            dropped_directories_of: dropped.directories_of,
             drained_listeners: self.inbound.drained(),
             resources: self.resources(&gauges.shares),
             ..gauges
@@ -442,6 +444,8 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
         sandbox_fault: None,
         dropped: 0,
         dropped_reason: None,
+        dropped_directories: 0,
+        dropped_directories_of: None,
         name_server_fault: driver.current().sources.dns().name_server_fault(),
         held,
         unsummarized,

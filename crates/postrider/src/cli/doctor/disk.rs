@@ -3,6 +3,7 @@
 use super::{Finding, bytes};
 use crate::{spool_room::SpoolRoom, unnamed_spools};
 use config::Settings;
+use mail::counted;
 use rustix::fs::{Mode, OFlags, open, statvfs};
 use std::{
     collections::HashSet,
@@ -52,13 +53,23 @@ pub(super) fn check(settings: &Settings) -> Vec<Finding> {
 /// Finds what local users or programs have left in the drop directory that never becomes mail.
 fn left_in_drop_directory(dir: &Path) -> Option<Finding> {
     // Nobody but the daemon's user and root may list it.
-    let count = submission::maildrop::count_left(dir).ok().filter(|count| *count > 0)?;
-    let seen = format!("{} has {count} files from which no message could be accepted", dir.display());
-    Some(Finding::warning(
-        DROP,
-        seen,
-        "look at those that end in `.bad`; the log says why each was set aside. Then remove them",
-    ))
+    let tally = submission::maildrop::tally(dir).ok()?;
+    let (dir, mut seen, mut advice) = (dir.display(), Vec::new(), Vec::new());
+    if tally.set_aside > 0 {
+        let files = counted(tally.set_aside, "file");
+        seen.push(format!("{files} from which no message could be accepted"));
+        advice.push(
+            "look at the files that end in `.bad`; the log says why each was set aside. Then remove them"
+                .to_owned(),
+        );
+    }
+    if let Some((uid, count)) = tally.most {
+        let directories = counted(tally.directories, "directory");
+        seen.push(format!("{directories} that cannot be mail, {count} of them of user {uid}"));
+        advice.push(format!("ask the user, and remove them: `find {dir} -mindepth 1 -maxdepth 1 -type d`"));
+    }
+    let seen = (!seen.is_empty()).then(|| format!("{dir} has {}", seen.join(", and ")))?;
+    Some(Finding::warning(DROP, seen, advice.join("; ")))
 }
 
 /// Returns the folder, or the first one above it that is there.
@@ -196,7 +207,12 @@ mod tests {
         fs::write(dir.path().join("3.mail.bad"), "").unwrap();
         fs::create_dir(dir.path().join("4.mail")).unwrap();
         let found = left_in_drop_directory(dir.path()).unwrap();
-        assert!(found.level == Level::Warning && found.seen.contains("has 2 files"), "{}", found.seen);
+        assert!(
+            found.level == Level::Warning
+                && found.seen.contains("has 1 file from which no message could be accepted, and 1 directory"),
+            "{}",
+            found.seen
+        );
     }
 
     #[test]
