@@ -28,7 +28,7 @@ const FILTER_FAILED: Reply =
     Reply::fixed(451, Enhanced(4, 7, 1), "A filter of this server does not answer, try again later");
 /// As Postfix and Sendmail have it.
 const REJECTED: Reply = Reply::fixed(550, Enhanced(5, 7, 1), "Command rejected");
-const TRY_AGAIN: Reply = Reply::fixed(451, Enhanced(4, 7, 1), "Service unavailable, try again later");
+const TRY_AGAIN: Reply = Reply::fixed(451, Enhanced(4, 7, 1), "Service unavailable - try again later");
 const CLOSING: Reply = Reply::fixed(421, Enhanced(4, 7, 0), "Service unavailable, closing connection");
 
 /// A failure of one filter is logged at most so often.
@@ -61,10 +61,21 @@ struct FilterState {
     conversation: Option<Conversation>,
     /// The filter knows what the client said in EHLO.
     is_greeted: bool,
-    /// The filter was told of the sender, and sees what follows.
-    sees_message: bool,
+    message: OpenMessage,
     /// The filter does not want this client.
     refused: Option<Reply>,
+}
+
+/// What a filter knows of the open message.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum OpenMessage {
+    /// Nothing: it is not asked, or mail passes without it.
+    #[default]
+    Unseen,
+    /// It was told of the sender, and sees what follows.
+    Seen,
+    /// It was told of the sender, and failed: no more of the message is taken, unless mail passes without it.
+    Lost,
 }
 
 impl FilterStates {
@@ -77,7 +88,7 @@ impl FilterStates {
     /// MAIL: the transaction before is over.
     pub(super) fn begin_transaction(&mut self) {
         self.discarded_by = None;
-        self.all.iter_mut().for_each(|state| state.sees_message = false);
+        self.all.iter_mut().for_each(|state| state.message = OpenMessage::Unseen);
     }
 }
 
@@ -115,7 +126,7 @@ impl Filters {
     pub(super) fn are_told(&self, states: &FilterStates, view: &View<'_>) -> bool {
         match view.stage {
             Stage::Mail => self.0.iter().any(|filter| filter.is_for(view)),
-            Stage::Rcpt => states.all.iter().any(|state| state.sees_message),
+            Stage::Rcpt => states.all.iter().any(|state| state.message != OpenMessage::Unseen),
             _ => false,
         }
     }
@@ -137,7 +148,11 @@ impl Filters {
                     continue;
                 }
                 Stage::Mail => filter.begin_message(state, view).await,
-                _ if !state.sees_message => continue,
+                _ if state.message == OpenMessage::Unseen => continue,
+                _ if state.message == OpenMessage::Lost => {
+                    filter.passes()?;
+                    continue;
+                }
                 _ => filter.tell(state, &recipient, &macros).await.map(consequence),
             };
             match told {
@@ -179,8 +194,13 @@ impl Pipeline {
             if decisions.is_discarded(envelope) {
                 break;
             }
-            if !std::mem::take(&mut state.sees_message) {
-                continue;
+            match std::mem::take(&mut state.message) {
+                OpenMessage::Unseen => continue,
+                OpenMessage::Lost => {
+                    filter.passes()?;
+                    continue;
+                }
+                OpenMessage::Seen => {}
             }
             let max_bytes = view.rules.settings.limits.message_bytes;
             let judged = filter.show(state, &id, content, max_bytes, load).await;
@@ -194,7 +214,7 @@ impl Pipeline {
                     }
                     Consequence::Refuse(reply) => return Err(filter.named(reply)),
                     Consequence::Discard => {
-                        decisions.note(Stage::End, Verdict::Discard(filter.rule()), 0);
+                        _ = decisions.note(Stage::End, Verdict::Discard(filter.rule()), 0)
                     }
                 },
                 Err(failure) => filter.failed(&failure)?,
@@ -252,7 +272,15 @@ impl Filter {
         } else {
             state.1 += 1;
         }
-        if passes { Ok(()) } else { Err(self.named(FILTER_FAILED)) }
+        self.passes()
+    }
+
+    /// Returns whether mail passes without the filter.
+    ///
+    /// # Errors
+    /// The reply for mail that does not.
+    fn passes(&self) -> Result<(), Reply> {
+        if self.settings.passes_on_failure { Ok(()) } else { Err(self.named(FILTER_FAILED)) }
     }
 
     /// Tells the filter of the client, if it does not know it yet, and of the sender.
@@ -306,7 +334,9 @@ impl Filter {
         let told = self.send(&mut conversation, &command, &macros(&texts.macros)).await?;
         state.conversation = Some(conversation);
         let told = consequence(told);
-        state.sees_message = matches!(told, Consequence::GoOn);
+        if matches!(told, Consequence::GoOn) {
+            state.message = OpenMessage::Seen;
+        }
         Ok(told)
     }
 
@@ -327,10 +357,10 @@ impl Filter {
         command: &Command<'_>,
         macros: &[Macro<'_>],
     ) -> Result<milter::Verdict, Failure> {
-        state.sees_message = false;
+        state.message = OpenMessage::Lost;
         let Some(mut conversation) = state.conversation.take() else { return Err(Failure::Closed) };
         let told = self.send(&mut conversation, command, macros).await?;
-        (state.conversation, state.sees_message) = (Some(conversation), true);
+        (state.conversation, state.message) = (Some(conversation), OpenMessage::Seen);
         Ok(told)
     }
 
