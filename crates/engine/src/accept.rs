@@ -194,8 +194,10 @@ pub struct Decisions {
     edits: Edits,
     /// In place of the body.
     body: Option<Bytes>,
-    /// Further recipients.
+    /// Further recipients, who get a copy if anybody gets the message.
     bcc: Vec<Recipient>,
+    /// Further recipients, who get the message even if nobody else does.
+    added: Vec<Recipient>,
     treatment: Treatment,
 }
 
@@ -331,15 +333,22 @@ impl Decisions {
     /// Removes the given recipient with this index, and all that take its place.
     pub fn remove_recipient(&mut self, at: usize, reason: Box<str>) {
         match self.redirects.binary_search_by_key(&at, |(index, _)| *index) {
+            Ok(known) if self.redirects[known].1.is_empty() => return,
             Ok(known) => self.redirects[known].1.clear(),
             Err(place) => self.redirects.insert(place, (at, Vec::new())),
         }
         self.discard_recipient(at, reason);
     }
 
+    /// Adds recipients, who get the message even if all others are removed.
+    pub fn add_recipients(&mut self, recipients: Vec<Recipient>) {
+        self.added.extend(recipients);
+    }
+
     /// Removes further recipients with an address.
-    pub fn remove_bcc(&mut self, is_meant: impl Fn(&Recipient) -> bool) {
+    pub fn remove_added(&mut self, is_meant: impl Fn(&Recipient) -> bool) {
         self.bcc.retain(|recipient| !is_meant(recipient));
+        self.added.retain(|recipient| !is_meant(recipient));
     }
 
     /// Returns the recipients that take the place of the given one with this index, if it is replaced.
@@ -359,6 +368,9 @@ impl Decisions {
 
     /// Is no recipient left?
     fn discards_all(&self, envelope: &Envelope) -> bool {
+        if !self.added.is_empty() {
+            return false;
+        }
         match &self.recipients {
             Some(recipients) => recipients.is_empty(),
             None => {
@@ -451,6 +463,7 @@ impl Decisions {
         }
         self.resolve(&mut envelope.recipients);
         remove_repeated(&mut envelope.recipients);
+        add_copies(&mut envelope.recipients, std::mem::take(&mut self.added));
         add_copies(&mut envelope.recipients, std::mem::take(&mut self.bcc));
         content.edit(&self.edits);
         assert!(self.body.is_none(), "the old body has chunks to give back");
@@ -531,6 +544,19 @@ mod tests {
         let recipients = message.envelope.recipients.iter().map(|r| r.path.to_string()).collect();
         let content = message.content.in_memory().unwrap();
         (recipients, String::from_utf8(content.to_vec()).unwrap(), held)
+    }
+
+    #[test]
+    fn recipients_that_are_added_get_the_message_even_if_all_others_are_removed() {
+        let mut decisions = Decisions::default();
+        decisions.remove_recipient(0, "x".into());
+        decisions.remove_recipient(0, "x again".into());
+        decisions.add_recipients(vec![recipient("new@b.test"), recipient("other@b.test")]);
+        decisions.remove_added(|to| to.path.as_str() == "other@b.test");
+        let accepted = finish(decisions, &["a@b.test"]);
+        let Accepted::Message { discarded, .. } = &accepted else { panic!("discarded") };
+        assert_eq!(discarded.len(), 1);
+        assert_eq!(message(accepted).0, ["new@b.test"]);
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! The changes that filters ask for.
 
-use crate::serve::pipeline::{View, rules::redirect::copies};
+use crate::serve::pipeline::{View, rules::redirect};
 use bytes::Bytes;
 use engine::accept::{Decisions, Stage, Verdict};
 use filter::Judged;
-use mail::{ForwardPath, HeaderFields, Mailbox, Part, ReceivedContent, Recipient, Reply, ReversePath};
+use mail::{
+    ForwardPath, HeaderFields, Mailbox, Notify, Part, ReceivedContent, Recipient, Reply, ReversePath,
+};
 use milter::Edit;
-use policy::Targets;
 
 /// Changes of the content.
 pub(super) struct Changes {
@@ -36,7 +37,7 @@ pub(super) async fn apply(
     decisions: &mut Decisions,
 ) -> Result<Changes, Reply> {
     let given = view.envelope.map(|envelope| &envelope.recipients[..]).unwrap_or_default();
-    let (mut changed, mut added) = (None::<HeaderFields>, Vec::<Mailbox>::new());
+    let (mut changed, mut added) = (None::<HeaderFields>, Vec::<(Mailbox, Notify)>::new());
     for edit in judged.edits {
         match edit {
             Edit::AddHeader { name, value } => {
@@ -57,14 +58,14 @@ pub(super) async fn apply(
                 Ok(sender) => _ = decisions.note(Stage::End, Verdict::ReplaceSender(sender), 0),
                 Err(error) => tracing::error!("{by} changes the sender to <{sender}>: {error}"),
             },
-            Edit::AddRecipient { recipient, .. } => match Mailbox::parse(&recipient, true) {
-                Ok(recipient) => added.push(recipient),
+            Edit::AddRecipient { recipient, parameters } => match Mailbox::parse(&recipient, true) {
+                Ok(recipient) => added.push((recipient, notify(parameters.as_deref()))),
                 Err(error) => tracing::error!("{by} adds the recipient <{recipient}>: {error}"),
             },
             Edit::DeleteRecipient { recipient } => {
                 let is_meant = |path: &str| path.eq_ignore_ascii_case(&recipient);
-                added.retain(|mailbox| !is_meant(mailbox.as_str()));
-                decisions.remove_bcc(|bcc: &Recipient| is_meant(bcc.path.as_str()));
+                added.retain(|(mailbox, _)| !is_meant(mailbox.as_str()));
+                decisions.remove_added(|to: &Recipient| is_meant(to.path.as_str()));
                 for (at, _) in given.iter().enumerate().filter(|(_, to)| is_meant(to.path.as_str())) {
                     decisions.remove_recipient(at, by.into());
                 }
@@ -74,20 +75,36 @@ pub(super) async fn apply(
             }
         }
     }
-    // One that the message has already gets no second copy.
-    let has = |mailbox: &Mailbox| {
-        given.iter().any(|to| matches!(&to.path, ForwardPath::Mailbox(own) if own == mailbox))
+    // One that the message has already, and still has, gets no second copy.
+    let has = |mailbox: &Mailbox, decisions: &Decisions| {
+        given.iter().enumerate().any(|(at, to)| {
+            matches!(&to.path, ForwardPath::Mailbox(own) if own == mailbox)
+                && decisions.redirected(at).is_none_or(|others| !others.is_empty())
+        })
     };
-    added.retain(|mailbox| !has(mailbox));
-    if !added.is_empty() {
-        let mut missing = Vec::new();
-        let targets = Targets { mailboxes: added, by: by.into() };
-        let copies = copies(view, targets, &mut missing).await.map_err(|refused| match refused {
+    added.retain(|(mailbox, _)| !has(mailbox, decisions));
+    let mut missing = Vec::new();
+    for (mailbox, notify) in added {
+        // As in Postfix and Sendmail, the sender hears of a failure: the filter may have put it in the place of others.
+        let given = Recipient { notify, ..Recipient::new(ForwardPath::Mailbox(mailbox.clone())) };
+        let recipients = redirect::added(view, &given, mailbox, by, &mut missing).await;
+        decisions.add_recipients(recipients.map_err(|refused| match refused {
             Verdict::Defer(reply) | Verdict::Reject(reply) => reply,
             _ => smtp::server::replies::LOCAL_ERROR,
-        })?;
+        })?);
+    }
+    if !missing.is_empty() {
         decisions.note(Stage::End, Verdict::Missing(missing.into()), 0);
-        decisions.note(Stage::End, Verdict::Bcc(copies), 0);
     }
     Ok(Changes { fields: changed, body: judged.body.map(Bytes::from) })
+}
+
+/// Returns what the sender of the message hears of a recipient with these parameters (RFC 3461 §4.1).
+fn notify(parameters: Option<&str>) -> Notify {
+    let words = parameters.unwrap_or_default().split(' ').filter_map(|word| word.split_once('='));
+    let value = words.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("NOTIFY"));
+    match value {
+        Some((_, value)) if value.eq_ignore_ascii_case("NEVER") => Notify::NEVER,
+        _ => Notify::default(),
+    }
 }

@@ -37,6 +37,21 @@ pub(crate) async fn copies(
     targets::choose_all(view, all).await
 }
 
+/// Returns the recipients that an address stands for which a filter adds. `given` has its options.
+///
+/// # Errors
+/// The verdict, if the address cannot be expanded now.
+pub(crate) async fn added(
+    view: &View<'_>,
+    given: &Recipient,
+    mailbox: Mailbox,
+    by: &str,
+    missing: &mut Missing,
+) -> Result<Vec<Recipient>, Verdict> {
+    let all = expanded(view, given, mailbox, by, missing).await?;
+    targets::choose_all(view, all).await
+}
+
 /// Returns the recipients that take the place of the judged one; at the content, of all. They are those of an alias: the
 /// parameters of RCPT stay (RFC 3461 §5.2.7), and a list has its owner.
 ///
