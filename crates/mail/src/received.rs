@@ -71,7 +71,8 @@ impl ReceivedContent {
         &self.whole_header()[self.trace_bytes..]
     }
 
-    fn whole_header(&self) -> &[u8] {
+    /// The header as it will be delivered, with the fields of this server.
+    pub fn whole_header(&self) -> &[u8] {
         match self.parts.first() {
             Some(Part::Memory(first)) => &first[..self.header_bytes],
             _ => &[],

@@ -436,14 +436,17 @@ impl Pipeline {
             return Ok(());
         }
         let order = &self.by_stage[Stage::Seal as usize];
-        let signs = |index: &usize| self.checks[*index].signs(&View { header: content.header(), ..view });
+        // A signature covers what is delivered: filters and rules put fields above the trace field, too.
+        let signs =
+            |index: &usize| self.checks[*index].signs(&View { header: content.whole_header(), ..view });
         if order.iter().any(signs) {
             content.convert_to_seven_bit();
         }
         let (mut memories, findings, _) = memory.lend();
         let view = View { findings: Some(findings), ..view };
         for index in order {
-            let view = View { stage: Stage::Seal, header: content.header(), content: Some(content), ..view };
+            let header = content.whole_header();
+            let view = View { stage: Stage::Seal, header, content: Some(content), ..view };
             let asked = self.checks[*index].check(memories.next(*index), view).wait();
             let verdict = timeout(LOOKUP_TIMEOUT, asked).await;
             match allowed(&view, verdict.unwrap_or(Verdict::Defer(replies::LOOKUP_TIMEOUT))) {
