@@ -32,7 +32,9 @@ impl Texts {
         let (peer, address) = match view.facts.source {
             Source::Smtp { peer, local, listener } if peer != UNIX_CLIENT => {
                 let ip = peer.ip().to_canonical().to_string();
-                let name = name.map_or_else(|| format!("[{ip}]"), String::from);
+                // Postfix has the address as the host, and this word in the macros; rspamd looks for it.
+                let host = name.as_deref().map_or_else(|| format!("[{ip}]"), str::to_owned);
+                let name = name.map_or_else(|| "unknown".to_owned(), String::from);
                 macros.extend([
                     ("daemon_name", listener.as_str().to_owned()),
                     ("daemon_addr", local.ip().to_canonical().to_string()),
@@ -43,7 +45,7 @@ impl Texts {
                     ("client_name", name.clone()),
                     ("client_addr", ip),
                 ]);
-                (Some(peer), name)
+                (Some(peer), host)
             }
             _ => {
                 let name = "localhost".to_owned();
