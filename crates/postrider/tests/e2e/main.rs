@@ -19,6 +19,7 @@ mod failing_disk;
 mod failing_maps;
 mod failing_reads;
 mod failing_servers;
+mod filters;
 mod flow;
 mod from_postfix;
 mod full;

@@ -38,7 +38,7 @@ pub(crate) fn new_key(dir: &Path, domain: &str, selector: &str, kind: &str) -> (
 }
 
 /// Has dkimpy verify messages. Returns a line for each.
-fn verify(
+pub(crate) fn verify(
     python: &mut Command,
     dir: &Path,
     records: &[(String, String)],

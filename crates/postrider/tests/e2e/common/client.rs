@@ -18,7 +18,7 @@ impl Client {
 
     /// The same from another address of this machine.
     pub fn connect_from(client: &str, address: SocketAddr) -> io::Result<Self> {
-        Self::over(super::session::connect_from(client, address))?.greeted()
+        Self::begin_from(client, address)?.greeted()
     }
 
     fn greeted(mut self) -> io::Result<Self> {
@@ -30,6 +30,11 @@ impl Client {
     /// Connected; the greeting is not read yet.
     pub fn begin(address: SocketAddr) -> io::Result<Self> {
         Self::over(TcpStream::connect(address)?)
+    }
+
+    /// The same from another address of this machine.
+    pub fn begin_from(client: &str, address: SocketAddr) -> io::Result<Self> {
+        Self::over(super::session::connect_from(client, address))
     }
 
     fn over(stream: TcpStream) -> io::Result<Self> {
