@@ -75,7 +75,7 @@ const fn go(file: &'static str, package: &'static str, purpose: &'static str) ->
 const PEBBLE: &str = "github.com/letsencrypt/pebble/v2";
 const PEBBLE_VERSIONS: [&str; 2] = ["v2.10.1", "v2.4.0"];
 
-const WANTED: [Wanted; 40] = [
+const WANTED: [Wanted; 41] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
@@ -136,6 +136,7 @@ const WANTED: [Wanted; 40] = [
     },
     server("redis-server", "redis-server", "maps in Redis"),
     server("slapd", "slapd", "maps in a directory"),
+    server("opendkim", "opendkim", "a filter that signs and verifies"),
 ];
 
 /// Directories of programs in distributions, below the root of a tree.

@@ -4,6 +4,7 @@
 mod cases;
 mod failing;
 mod fake;
+mod opendkim;
 mod oracle;
 mod shown;
 

@@ -252,7 +252,7 @@ pub fn program(name: &str) -> Option<Command> {
     let found = find(name)?;
     let mut command = Command::new(found.file);
     if let Some(tree) = found.unpacked {
-        let libraries = ["usr/lib/postfix", "usr/lib/x86_64-linux-gnu"].map(|lib| tree.join(lib));
+        let libraries = ["usr/lib/postfix", "usr/lib/x86_64-linux-gnu", "usr/lib"].map(|lib| tree.join(lib));
         command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries).ok()?);
     }
     Some(command)
