@@ -598,6 +598,9 @@ pub struct Gauges {
     /// The maps whose files cannot be used now, and why.
     #[serde(default)]
     pub map_faults: Vec<String>,
+    /// Filters that fail now, each with what is wrong.
+    #[serde(default)]
+    pub filter_faults: Vec<String>,
     /// Why the delivery log or the history loses events now, if it does.
     #[serde(default)]
     pub log_faults: Vec<String>,

@@ -115,6 +115,9 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
     for fault in &g.map_faults {
         writeln!(out, "MAP CANNOT BE USED: {}", print::plain(fault))?;
     }
+    for fault in &g.filter_faults {
+        writeln!(out, "FILTER FAILS: {}", print::plain(fault))?;
+    }
     for fault in &g.log_faults {
         writeln!(out, "EVENTS ARE NOT LOGGED: {}", print::plain(fault))?;
     }

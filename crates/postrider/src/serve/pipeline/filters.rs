@@ -17,7 +17,10 @@ use policy::{Audience, ClientName};
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::time::Instant;
@@ -43,8 +46,20 @@ pub(crate) struct Filters(Vec<Filter>);
 
 struct Filter {
     settings: config::Filter,
-    /// When a failure was logged, and how many were not since.
-    failed: Mutex<(Option<Instant>, u64)>,
+    failures: Mutex<Failures>,
+    /// The last message was not judged.
+    is_failing: AtomicBool,
+}
+
+/// How a filter has failed.
+#[derive(Default)]
+struct Failures {
+    /// When a failure was logged.
+    logged: Option<Instant>,
+    /// Those that were not logged since.
+    unlogged: u64,
+    /// The last one, until the filter judges a message again.
+    last: Option<String>,
 }
 
 /// What a session knows of its filters.
@@ -117,6 +132,11 @@ impl Filters {
         (!all.is_empty()).then_some(Self(all))
     }
 
+    /// Returns the filters that fail now, with what is wrong.
+    fn faults(&self) -> Vec<String> {
+        self.0.iter().filter_map(|filter| filter.failures().last.clone()).collect()
+    }
+
     /// Begins a session, or a draft of its own.
     pub(super) fn begin(&self) -> FilterStates {
         FilterStates { all: self.0.iter().map(|_| FilterState::default()).collect(), discarded_by: None }
@@ -167,6 +187,11 @@ impl Filters {
 }
 
 impl Pipeline {
+    /// Returns the filters that fail now, with what is wrong.
+    pub(crate) fn filter_faults(&self) -> Vec<String> {
+        self.filters.as_ref().map(Filters::faults).unwrap_or_default()
+    }
+
     /// Shows the filters the content, one after another; each sees the changes of the one before. Returns the parts of a body that
     /// was replaced: its chunks are to be given back.
     ///
@@ -205,18 +230,21 @@ impl Pipeline {
             let max_bytes = view.rules.settings.limits.message_bytes;
             let judged = filter.show(state, &id, content, max_bytes, load).await;
             match judged {
-                Ok(judged) => match consequence(judged.verdict.clone()) {
-                    Consequence::GoOn => {
-                        let view = View { header: content.header(), ..view };
-                        let changes =
-                            apply(&filter.rule(), judged, &view, &content.fields(), decisions).await?;
-                        replaced.extend(changes.make(content));
+                Ok(judged) => {
+                    filter.answered();
+                    match consequence(judged.verdict.clone()) {
+                        Consequence::GoOn => {
+                            let view = View { header: content.header(), ..view };
+                            let changes =
+                                apply(&filter.rule(), judged, &view, &content.fields(), decisions).await?;
+                            replaced.extend(changes.make(content));
+                        }
+                        Consequence::Refuse(reply) => return Err(filter.named(reply)),
+                        Consequence::Discard => {
+                            decisions.note(Stage::End, Verdict::Discard(filter.rule()), 0);
+                        }
                     }
-                    Consequence::Refuse(reply) => return Err(filter.named(reply)),
-                    Consequence::Discard => {
-                        _ = decisions.note(Stage::End, Verdict::Discard(filter.rule()), 0)
-                    }
-                },
+                }
                 Err(failure) => filter.failed(&failure)?,
             }
         }
@@ -226,7 +254,7 @@ impl Pipeline {
 
 impl Filter {
     fn new(settings: config::Filter) -> Self {
-        Self { settings, failed: Mutex::default() }
+        Self { settings, failures: Mutex::default(), is_failing: AtomicBool::new(false) }
     }
 
     /// Its name in the log.
@@ -258,21 +286,34 @@ impl Filter {
     /// # Errors
     /// The reply for mail that does not pass without the filter.
     fn failed(&self, failure: &Failure) -> Result<(), Reply> {
-        let passes = self.settings.passes_on_failure;
-        let mut state = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.0.is_none_or(|at| at.elapsed() >= FAILURE_INTERVAL) {
-            let more = match state.1 {
+        let result = if self.settings.passes_on_failure { "mail passes without it" } else { "mail gets 451" };
+        let config::Filter { name, milter, .. } = &self.settings;
+        let text = format!("filter {name} ({milter}): {failure}: {result}");
+        let mut failures = self.failures();
+        if failures.logged.is_none_or(|at| at.elapsed() >= FAILURE_INTERVAL) {
+            let more = match failures.unlogged {
                 0 => String::new(),
                 count => format!(" ({count} more failures since the last line)"),
             };
-            let result = if passes { "mail passes without it" } else { "mail gets 451" };
-            let config::Filter { name, milter, .. } = &self.settings;
-            tracing::error!("filter {name} ({milter}): {failure}: {result}{more}");
-            *state = (Some(Instant::now()), 0);
+            tracing::error!("{text}{more}");
+            (failures.logged, failures.unlogged) = (Some(Instant::now()), 0);
         } else {
-            state.1 += 1;
+            failures.unlogged += 1;
         }
+        failures.last = Some(text);
+        self.is_failing.store(true, Ordering::Relaxed);
         self.passes()
+    }
+
+    /// Notes that the filter has judged a message.
+    fn answered(&self) {
+        if self.is_failing.swap(false, Ordering::Relaxed) {
+            self.failures().last = None;
+        }
+    }
+
+    fn failures(&self) -> MutexGuard<'_, Failures> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether mail passes without the filter.

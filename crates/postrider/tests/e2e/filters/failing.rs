@@ -216,9 +216,12 @@ fn a_filter_may_come_later_and_close_connections_that_are_idle() {
     // It is gone.
     drop(filter);
     assert!(send(&mut client, &TO).starts_with("451 4.7.1 "));
+    let is_named = || daemon.ask(&["status"]).contains("FILTER FAILS: filter fake (unix:");
+    assert!(is_named());
     // It is back.
     let filter = Fake::start(&socket);
     assert!(send(&mut client, &TO).starts_with("250 "));
+    assert!(!is_named());
     assert!(filter.packets().iter().any(|packet| packet.kind == b'E'));
     let setup = Setup { daemon, filter, hop };
     assert_eq!(setup.arrived().len(), 3);
