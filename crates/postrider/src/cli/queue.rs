@@ -322,7 +322,7 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
     if let Some(reason) = &message.hold_reason {
         let text = control::held_text(reason);
         // The word stands in front.
-        let text = text.trim_start_matches("held").trim_start_matches(':').trim_start();
+        let text = text.strip_prefix("held: ").unwrap_or(&text);
         writeln!(out, "held:     {}", print::plain(text))?;
     }
     if let Some(options) = &message.options {

@@ -75,14 +75,22 @@ impl Operations for Daemon {
         let mut answers = Vec::with_capacity(meant.len());
         for one in meant {
             let why_unchanged = self.why_unchanged(action, one.id);
-            // What ends a message comes before the end.
-            if action.is_of_recipients() && self.driver.lock().engine.queue().contains(one.id) {
+            // What ends a message comes before the end, and its release before the attempt.
+            let is_logged = {
+                let state = self.driver.lock();
+                let queue = state.engine.queue();
+                match action {
+                    Action::Release => queue.is_held(one.id),
+                    action => action.is_of_recipients() && queue.contains(one.id),
+                }
+            };
+            if is_logged {
                 log(one);
             }
-            answers.push((one, why_unchanged, self.driver.request(command(action, one, &user))));
+            answers.push((one, why_unchanged, is_logged, self.driver.request(command(action, one, &user))));
         }
         // After all of them were handed to the spool, so that they share its commits.
-        for (one, why_unchanged, answer) in answers {
+        for (one, why_unchanged, is_logged, answer) in answers {
             // Without an answer the daemon ends.
             let answer = answer.await.unwrap_or(Err(SpoolFailure::Io("the daemon ends".to_owned())));
             match answer.map_err(|failure| failed(&failure))? {
@@ -90,7 +98,9 @@ impl Operations for Daemon {
                 CommandResult::Unchanged => applied.add_unchanged(why_unchanged),
                 CommandResult::Changed if action.is_of_recipients() => {}
                 CommandResult::Changed => {
-                    log(one);
+                    if !is_logged {
+                        log(one);
+                    }
                     let reason = (action == Action::Retry).then(|| self.why_waiting(one.id)).flatten();
                     reason.into_iter().for_each(|why| *applied.waiting.entry(why).or_default() += 1);
                 }

@@ -231,6 +231,15 @@ fn an_operator_sends_queued_mail_to_another_address_or_by_another_route() {
     daemon.ask(&["queue", "release", &moved]);
     until("it arrives", || sink.count() == 3);
     assert_eq!(sink.messages()[2].to, ["y@else.test"]);
+    let events = || {
+        let why: serde_json::Value = serde_json::from_str(&daemon.ask(&["why", &moved, "--json"])).unwrap();
+        why["events"].as_array().unwrap().clone()
+    };
+    until("it has ended", || events().iter().any(|event| event["event"] == "completed"));
+    let events = events();
+    let at = |is: &dyn Fn(&serde_json::Value) -> bool| events.iter().position(is);
+    let released = at(&|event| event["action"] == "release");
+    assert!(released.is_some() && released < at(&|event| event["event"] == "attempt"), "{events:?}");
 }
 
 #[test]

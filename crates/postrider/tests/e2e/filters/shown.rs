@@ -90,7 +90,9 @@ fn filters_see_the_mail_of_their_clients() {
     assert!(client.say("DATA").unwrap().starts_with("354"));
     let reply = client.say("From: joe@own.test\r\nSubject: s\r\n\r\nbody\r\n.").unwrap();
     let id = reply.rsplit(' ').next().unwrap();
-    assert!(untrusted.packets().is_empty());
+    // The session before may take leave late.
+    let told = |filter: &Fake| filter.packets().iter().filter(|packet| packet.kind != b'Q').count();
+    assert_eq!(told(&untrusted), 0);
     let packets = users.packets();
     let of_mail = macros(&packets, b'M');
     let named = |name: &str| of_mail.get(name).map(String::as_str);
@@ -114,7 +116,7 @@ fn filters_see_the_mail_of_their_clients() {
     let connect = packets.iter().find(|packet| packet.kind == b'C').unwrap();
     assert!(connect.data.starts_with(b"localhost\x004"), "{}", connect.data.escape_ascii());
     assert_eq!(body(&packets), b"body\r\n");
-    assert_eq!((users.packets().len(), untrusted.packets().len()), (0, 0));
+    assert_eq!((told(&users), told(&untrusted)), (0, 0));
 
     // A test asks no filter, and says so.
     let file = daemon.dir.path().join("mail");
