@@ -133,16 +133,18 @@ fn noting(taken: &Arc<Mutex<Vec<String>>>) -> Sink {
     })
 }
 
+/// Routes that take mail nowhere.
+const REFUSING: &str = "[[route]]\nname = \"never\"\ndomains = [\"no.test\"]\nreject = \"550 5.7.1 not here\"\n\
+    [[route]]\nname = \"later\"\ndomains = [\"later.test\"]\nhold = true\n";
+
 #[test]
 fn an_operator_sends_queued_mail_to_another_address_or_by_another_route() {
     let taken = Arc::default();
     let sink = noting(&taken);
     let dead = free_address();
     let relay = sink.route().replace("domains = [\"*\"]", "name = \"relay\"\ndomains = [\"new.test\"]");
-    let refusing = "[[route]]\nname = \"never\"\ndomains = [\"no.test\"]\nreject = \"550 5.7.1 not here\"\n\
-                    [[route]]\nname = \"later\"\ndomains = [\"later.test\"]\nhold = true\n";
     let routes = format!("[[route]]\ndomains = [\"*\"]\nsmarthost = \"{dead}\"\ntls = \"off\"\n");
-    let config = format!("[local]\nusers = [\"joe\"]\n{relay}{refusing}{routes}[log]\nfile = \"mail.log\"\n");
+    let config = format!("[local]\nusers = [\"joe\"]\n{relay}{REFUSING}{routes}[log]\nfile = \"mail.log\"\n");
     let daemon = Postrider::start(&config);
     let send = |rcpts: &[&str], bytes: usize| {
         let mut client = Client::connect(daemon.address).unwrap();
