@@ -320,21 +320,17 @@ impl Server {
         loop {
             let command = read_line(stream).await?;
             self.seen.lock().unwrap().push(command.clone());
-            let in_clear_text =
-                self.clear_text_answer.filter(|(begin, _)| greet && command.starts_with(begin));
-            let answer = self.answer(&command).or(in_clear_text.map(|(_, answer)| answer));
+            let clear = self.clear_text_answer.filter(|(begin, _)| greet && command.starts_with(begin));
+            let answer = self.answer(&command).or(clear.map(|(_, answer)| answer));
             if answer == Some("CLOSE") {
                 return None;
             }
-            if answer == Some("SILENT") || (self.drops_pipelined && !stream.buffer().is_empty()) {
-                // A server that drops commands that it has not asked for yet.
+            let has_more = !stream.buffer().is_empty();
+            let is_silent = answer == Some("SILENT") || (self.drops_packets && has_more);
+            if is_silent || (self.drops_pipelined && has_more) {
                 stream.consume(stream.buffer().len());
             }
-            if self.drops_packets && !stream.buffer().is_empty() {
-                stream.consume(stream.buffer().len());
-                continue;
-            }
-            if answer == Some("SILENT") {
+            if is_silent {
                 continue;
             }
             let is_hello = command.starts_with("EHLO") || command.starts_with("LHLO");
