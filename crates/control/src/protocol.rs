@@ -601,6 +601,9 @@ pub struct Gauges {
     /// Filters that fail now, each with what is wrong.
     #[serde(default)]
     pub filter_faults: Vec<String>,
+    /// Lists in DNS that do not answer now, each with the reason.
+    #[serde(default)]
+    pub list_faults: Vec<String>,
     /// Why the delivery log or the history loses events now, if it does.
     #[serde(default)]
     pub log_faults: Vec<String>,

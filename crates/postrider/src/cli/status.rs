@@ -118,6 +118,9 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
     for fault in &g.filter_faults {
         writeln!(out, "FILTER FAILS: {}", print::plain(fault))?;
     }
+    for fault in &g.list_faults {
+        writeln!(out, "DNS LIST FAILS: {}", print::plain(fault))?;
+    }
     for fault in &g.log_faults {
         writeln!(out, "EVENTS ARE NOT LOGGED: {}", print::plain(fault))?;
     }

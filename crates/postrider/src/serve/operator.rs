@@ -463,6 +463,7 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
         resources: Vec::new(),
         map_faults: driver.current().maps.file_faults(),
         filter_faults: driver.current().pipeline.filter_faults(),
+        list_faults: driver.current().sources.list_faults(),
         log_faults: driver.delivery_log.faults(),
         log_lost: driver.delivery_log.lost_count(),
     }

@@ -68,6 +68,31 @@ fn a_list_that_answers_with_an_error_lists_nobody() {
 }
 
 #[test]
+fn silent_lists_delay_one_session_and_refuse_nobody() {
+    // Nobody answers there.
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let zones: Vec<String> = (0..60).map(|number| format!("\"{number}.silent.test\"")).collect();
+    let daemon = Postrider::start(&format!(
+        "[relay]\nnetworks = []\n[dns]\nnameservers = [\"{}\"]\ntimeout = \"400ms\"\nattempts = 2\n[checks]\ndnsbl = [{}]\n",
+        silent.local_addr().unwrap(),
+        zones.join(", ")
+    ));
+    let asked = || {
+        silent.set_nonblocking(true).unwrap();
+        let mut packet = [0; 1024];
+        std::iter::from_fn(|| silent.recv(&mut packet).ok()).count()
+    };
+    let said = replies(&daemon, &["alice@mx.test"]);
+    assert!(said[0].starts_with("250 "), "{said:?}");
+    assert!(asked() >= 60);
+    assert!(daemon.ask(&["status"]).contains("DNS LIST FAILS: 7.silent.test lists nobody: "));
+    // Lists that have failed rest.
+    let said = replies(&daemon, &["alice@mx.test"]);
+    assert!(said[0].starts_with("250 "), "{said:?}");
+    assert_eq!(asked(), 0);
+}
+
+#[test]
 fn rules_use_lists_as_any_other_condition() {
     let (daemon, _names) = start(
         "[[rule]]\ndns_list = [\"bad.test\"]\nunless = { dns_list = [\"good.test\"] }\nreject = true\n\

@@ -41,7 +41,7 @@ pub(crate) struct RuleSources {
     dns: Arc<Dns>,
     limits: Arc<RateTable>,
     services: Vec<PolicyClient>,
-    lists: DnsLists,
+    lists: Arc<DnsLists>,
     /// None: no route says `verify`.
     verifier: Option<Arc<Verifier>>,
 }
@@ -64,12 +64,17 @@ impl RuleSources {
             || Arc::new(RateTable { table: Mutex::new(Table::new(LIMIT_KEYS_MAX)), started: Instant::now() });
         let limits = old.map_or_else(new, |old| old.limits.clone());
         let services = settings.rules.services.iter().cloned().map(PolicyClient::new).collect();
-        Self { dns, limits, services, lists: DnsLists::default(), verifier: None }
+        Self { dns, limits, services, lists: Arc::default(), verifier: None }
     }
 
     /// Adds the part that asks next hops whether recipients exist.
     pub(crate) fn with_verifier(self, verifier: Option<Arc<Verifier>>) -> Self {
         Self { verifier, ..self }
+    }
+
+    /// Returns the lists in DNS that do not answer now, with the reasons.
+    pub(crate) fn list_faults(&self) -> Vec<String> {
+        self.lists.faults()
     }
 
     fn verifier(&self) -> Option<&Arc<Verifier>> {
@@ -136,6 +141,9 @@ impl RuleCheck {
     }
 }
 
+/// Questions with their answers.
+type Answered = Vec<(Question, Fact)>;
+
 type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 impl Check for RuleCheck {
@@ -185,12 +193,12 @@ fn evaluate<'a>(view: View<'a>, memory: &'a mut Memory, stage: Stage) -> Answer<
         match step(&view, memory, stage) {
             Next::Done(outcome) => return finish(view, memory, stage, outcome),
             Next::Ask(questions) => {
-                for question in questions {
-                    let begun = Instant::now();
-                    match answer(&view, memory, &question) {
-                        Answer::Ready(fact) => note(&view, memory, stage, question, fact, begun),
+                let begun = Instant::now();
+                while let Some(answered) = answer_next(&view, memory, &questions) {
+                    match answered {
+                        Answer::Ready(answers) => note_all(&view, memory, stage, answers, begun),
                         Answer::Pending(first) => {
-                            return Answer::later(evaluate_later(view, memory, stage, question, first));
+                            return Answer::later(evaluate_later(view, memory, stage, first));
                         }
                     }
                 }
@@ -205,32 +213,53 @@ async fn evaluate_later<'a>(
     view: View<'a>,
     memory: &'a mut Memory,
     stage: Stage,
-    mut question: Question,
-    mut pending: Pending<'a, Fact>,
+    mut pending: Pending<'a, Answered>,
 ) -> Verdict {
     for _ in 0..ROUNDS_MAX {
         let begun = Instant::now();
-        let fact = pending.await;
-        note(&view, memory, stage, question, fact, begun);
+        let answers = pending.await;
+        note_all(&view, memory, stage, answers, begun);
         loop {
             let questions = match step(&view, memory, stage) {
                 Next::Done(outcome) => return finish(view, memory, stage, outcome).wait().await,
                 Next::Ask(questions) => questions,
             };
-            let Some(next) = questions.into_iter().find(|question| memory.lacks(question)) else {
-                continue;
-            };
             let begun = Instant::now();
-            match answer(&view, memory, &next) {
-                Answer::Ready(fact) => note(&view, memory, stage, next, fact, begun),
-                Answer::Pending(later) => {
-                    (question, pending) = (next, later);
+            match answer_next(&view, memory, &questions) {
+                None => {}
+                Some(Answer::Ready(answers)) => note_all(&view, memory, stage, answers, begun),
+                Some(Answer::Pending(later)) => {
+                    pending = later;
                     break;
                 }
             }
         }
     }
     Verdict::Defer(LOOKUP_FAILED)
+}
+
+/// Answers the first question that has no answer yet. Lists in DNS are asked together: one that is silent does not delay the others.
+fn answer_next<'a>(view: &View<'a>, memory: &Memory, questions: &[Question]) -> Option<Answer<'a, Answered>> {
+    let question = questions.iter().find(|question| memory.lacks(question))?.clone();
+    let (Question::DnsList(_), Source::Smtp { peer, .. }) = (&question, &view.facts.source) else {
+        return Some(answer(view, memory, &question).map(|fact| vec![(question, fact)]));
+    };
+    let zone = |question: &Question| match question {
+        Question::DnsList(zone) if memory.lacks(question) => Some(zone.clone()),
+        _ => None,
+    };
+    let (zones, address) = (questions.iter().filter_map(zone).collect(), peer.ip());
+    let (lists, dns) = (view.rules.sources.lists.clone(), view.rules.sources.dns.clone());
+    Some(Answer::later(async move {
+        let answers = lists.ask_all(dns, zones, address).await;
+        answers.into_iter().map(|(zone, listed)| (Question::DnsList(zone), Fact::DnsList(listed))).collect()
+    }))
+}
+
+fn note_all(view: &View<'_>, memory: &mut Memory, stage: Stage, answers: Answered, begun: Instant) {
+    for (question, fact) in answers {
+        note(view, memory, stage, question, fact, begun);
+    }
 }
 
 /// Evaluates once with what is known.
@@ -329,14 +358,8 @@ fn answer<'a>(view: &View<'a>, memory: &Memory, question: &Question) -> Answer<'
             Answer::Ready(Fact::Over(is_over))
         }
         Question::ClientName => client_name(view).map(Fact::ClientName),
-        Question::DnsList(zone) => {
-            let Source::Smtp { peer, .. } = view.facts.source else {
-                return Answer::Ready(Fact::DnsList(Ok(Listed::default())));
-            };
-            let (lists, dns) = (&view.rules.sources.lists, &view.rules.sources.dns);
-            let zone = zone.clone();
-            Answer::later(async move { Fact::DnsList(lists.ask(dns, &zone, peer.ip()).await) })
-        }
+        // A client of SMTP is looked up with all lists at once.
+        Question::DnsList(_) => Answer::Ready(Fact::DnsList(Ok(Listed::default()))),
         Question::Service(ServiceId(id)) => {
             let client = &view.rules.sources.services[usize::from(*id)];
             let known = match memory.answers.find(&Question::ClientName) {
