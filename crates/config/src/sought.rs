@@ -215,7 +215,13 @@ const TABLE: &[Sought] = rows! {
     "route": "defer" =>
         "what waits for an operator is on hold",
         "write", "[[route]]\ndomains = [\"example.com\"]\nhold = true";
-    "rule": "dnsbl rbl spf dmarc greylist dnslists" =>
+    "rule": "dnsbl rbl dnslists" =>
+        "a list in DNS is the condition `dns_list`",
+        "write", "[[rule]]\ndns_list = [\"zen.example.org\"]\nreject = true";
+    "rule": "spf dkim dmarc" =>
+        "the result of a check is a tag",
+        "write this (docs/authentication.md)", "[checks]\nspf = \"tag\"\n[[rule]]\ntagged = [\"spf-fail\"]\nhold = true";
+    "rule": "greylist" =>
         "it is left to a policy service",
         "write", POLICY;
     "rule": "subject" =>

@@ -196,6 +196,12 @@ pub trait Service: Send + Sync + 'static {
     /// a power cut, or when a check has discarded it.
     fn commit(&self, context: &mut Self::Context, draft: Draft) -> impl Future<Output = Reply> + Send;
 
+    /// Returns whether [`Self::commit`] may refuse what a message says. Then the log gets its sender and recipients, of which a copy
+    /// is made.
+    fn judges_at_commit(&self, _context: &Self::Context) -> bool {
+        false
+    }
+
     /// Puts a piece of content into the spool while the rest arrives: all pieces of an envelope to where
     /// its message will be.
     ///

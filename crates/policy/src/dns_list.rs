@@ -31,6 +31,7 @@ impl DnsList {
     /// What is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (zone, codes) = text.split_once('=').map_or((text, None), |(zone, codes)| (zone, Some(codes)));
+        let zone = zone.strip_suffix('.').unwrap_or(zone);
         let domain = Domain::parse(zone).map_err(|error| format!("{zone}: {error}"))?;
         if !zone.contains('.') || zone.starts_with('[') || zone.parse::<IpAddr>().is_ok() {
             return Err(format!("{zone} is not the domain of a list"));

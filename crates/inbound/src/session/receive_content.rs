@@ -127,11 +127,12 @@ impl<S: Service> SessionDriver<S> {
                 let protocol = session.protocol(envelope.smtputf8);
                 let origin = self.origin(session.hello().unwrap_or(""), protocol);
                 let arrived = UnixMillis::now();
+                let shown = self.service.judges_at_commit(&io.context).then(|| envelope.clone());
                 let draft = Draft { id, arrived, origin, envelope, content };
                 let reply = self.service.commit(&mut io.context, draft).await;
                 drop(permit);
                 if !reply.is_positive() {
-                    self.service.log_reject(&self.client, "DATA", None, &reply);
+                    self.service.log_reject(&self.client, "DATA", shown.as_ref(), &reply);
                 }
                 io.connection.answer(reply);
                 self.forget_source();

@@ -664,6 +664,10 @@ impl Service for Acceptor {
         context.run(Stage::End, view)
     }
 
+    fn judges_at_commit(&self, context: &SessionContext) -> bool {
+        context.config.pipeline.has_filters()
+    }
+
     async fn commit(&self, context: &mut SessionContext, draft: Draft) -> Reply {
         let Draft { id, arrived, origin, mut envelope, mut content } = draft;
         let _entering = match self.enter(context.is_stranger(), content.size_bytes()) {

@@ -60,9 +60,9 @@ pub(super) fn write(context: &mut Context<'_>) {
             (true, false) => Some("untrusted"),
             (false, _) => Some("users"),
         };
-        if (mx != mx_all) || (users != users_all) || audience == Some("users") {
+        if (mx && !mx_all) || (users && !users_all) || audience == Some("users") {
             let text = format!(
-                "{}: a filter sees the mail of all clients of `for`, whatever the listener",
+                "{}: some services have no such milter; here it judges the mail of its clients at each listener",
                 milter.place
             );
             context.effect(Effect::Refused, "smtpd_milters", text);
@@ -109,23 +109,16 @@ fn doors(context: &Context<'_>) -> Vec<(bool, Vec<Milter>)> {
 fn section(context: &mut Context<'_>, milter: &Milter, audience: Option<&str>, is_local: bool) {
     let address = match milter.place.split_once(':') {
         Some(("unix" | "local", path)) => {
-            if path.starts_with('/') && context.master.services.iter().any(|service| service.is_chrooted) {
-                let text = format!(
-                    "{}: a service of master.cf in a chroot finds the socket below {}; Postrider does not",
-                    milter.place, context.queue
-                );
-                context.note("smtpd_milters", text);
-            }
-            format!("unix:{}", context.below_queue(path))
+            // Within a chroot, all paths are below the queue directory.
+            let path = if is_chrooted(context) { path.trim_start_matches('/') } else { path };
+            Some(format!("unix:{}", context.below_queue(path)))
         }
-        Some(("inet" | "inet6", address)) => match address.split_once('@') {
-            Some((port, host)) => format!("{host}:{port}"),
-            None => address.to_owned(),
-        },
-        _ => {
-            let text = format!("{}: this is no place of a milter; write [filter.NAME]", milter.place);
-            return context.effect(Effect::Taken, "smtpd_milters", text);
-        }
+        Some(("inet" | "inet6", address)) => inet(address),
+        _ => None,
+    };
+    let Some(address) = address else {
+        let text = format!("{}: not a socket, or a port by its number: write [filter.NAME]", milter.place);
+        return context.effect(Effect::Taken, "smtpd_milters", text);
     };
     let value = |name: &str, main: &MainCf| {
         let own = milter.own.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
@@ -161,6 +154,22 @@ fn section(context: &mut Context<'_>, milter: &Milter, audience: Option<&str>, i
     context.draft.push(filter);
 }
 
+/// Returns whether the services that serve clients run in a chroot.
+fn is_chrooted(context: &Context<'_>) -> bool {
+    let mut services = context.master.services.iter().filter(|service| service.program() == "smtpd");
+    services.any(|service| service.is_chrooted)
+}
+
+/// Returns `host:port` of `host:port` or `port@host`; none if the port is no number.
+fn inet(address: &str) -> Option<String> {
+    let (host, port) = match address.split_once('@') {
+        Some((port, host)) => (host, port),
+        None => address.rsplit_once(':')?,
+    };
+    port.parse::<u16>().ok().filter(|port| *port > 0)?;
+    Some(format!("{host}:{port}"))
+}
+
 /// Returns a name that tells which filter it is.
 fn free_name(context: &Context<'_>, address: &str) -> String {
     let known = match address.rsplit(':').next().unwrap_or_default() {
@@ -172,7 +181,7 @@ fn free_name(context: &Context<'_>, address: &str) -> String {
     let mut parts = address.rsplit(['/', ':']).map(|part| part.split('.').next().unwrap_or_default());
     let is_telling = |part: &&str| {
         !matches!(*part, "milter" | "socket" | "sock" | "run" | "var" | "spool" | "postfix" | "unix" | "")
-            && !part.bytes().all(|byte| byte.is_ascii_digit())
+            && part.bytes().any(|byte| byte.is_ascii_alphabetic())
     };
     let name = known.or_else(|| parts.find(is_telling)).unwrap_or("milter");
     let name: String =
@@ -258,12 +267,12 @@ mod tests {
         let (found, report) = filters("mynetworks = 127.0.0.0/8, 10.0.0.0/8\n", &with(one, two));
         assert_eq!(
             found,
-            "filter.a]\nmilter = \"unix:/run/a.sock\"\nfor = \"untrusted\"\n\
-             filter.b]\nmilter = \"unix:/run/b.sock\"\nfor = \"users\"\ntimeout = \"25s\""
+            "filter.a]\nmilter = \"unix:/var/spool/postfix/run/a.sock\"\nfor = \"untrusted\"\n\
+             filter.b]\nmilter = \"unix:/var/spool/postfix/run/b.sock\"\nfor = \"users\"\ntimeout = \"25s\""
         );
         for text in [
             "taken    main.cf smtpd_milters (default): unix:/run/a.sock: mail of relay.networks does not pass it",
-            "refused  main.cf smtpd_milters (default): unix:/run/b.sock: a filter sees the mail of all clients",
+            "refused  main.cf smtpd_milters (default): unix:/run/b.sock: some services have no such milter",
         ] {
             assert!(report.contains(text), "{text}\n{report}");
         }
@@ -274,6 +283,14 @@ mod tests {
 
     #[test]
     fn what_no_filter_can_be_is_told() {
+        let one = "smtp inet n - n - - smtpd\n";
+        let (_, report) = filters("smtpd_milters = inet:127.0.0.1:11332\n", one);
+        assert!(!report.contains("main.cf:1 smtpd_milters"), "the only service has it: {report}");
+        let (found, report) = filters("smtpd_milters = inet:localhost:rspamd, inet6:[::1]:8899\n", one);
+        assert!(
+            found.starts_with("filter.milter]") && report.contains("inet:localhost:rspamd: not a"),
+            "{found} {report}"
+        );
         let (found, report) = filters("smtpd_milters = hash:/x\nnon_smtpd_milters = unix:/y\n", MASTER);
         assert_eq!(found, "");
         assert!(report.contains("taken    main.cf:1 smtpd_milters: hash:/x"), "{report}");

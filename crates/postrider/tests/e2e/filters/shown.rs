@@ -271,3 +271,23 @@ fn mail_is_signed_behind_the_changes_of_filters() {
     let said = verify(&mut python, dir.path(), &records, &left);
     assert_eq!(said, (0..10).map(|number| format!("{number} pass")).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_refusal_at_the_end_of_the_content_is_told_with_its_sender_and_recipients() {
+    let dir = tempfile::tempdir().unwrap();
+    let filter = Fake::start(&dir.path().join("filter"));
+    filter.act(|seen| match seen.kind {
+        b'E' => Act::Write(packet(b'r', b"")),
+        _ => Act::Usual,
+    });
+    let daemon = Postrider::start(&section("strict", &filter, ""));
+    let mut client = crate::common::client::Client::connect(daemon.address).unwrap();
+    let said = client.send("ann@a.test", &["joe@mx.test"], b"Subject: s\r\n\r\nbody\r\n").unwrap();
+    assert_eq!(said.0, 550, "{}", said.1);
+    for asked in [["--sender", "ann@a.test"], ["--recipient", "joe@mx.test"]] {
+        until("the history has it", || {
+            let found = daemon.try_ask(&[&["history", "query"], &asked[..]].concat());
+            found.is_ok_and(|found| found.contains("550 5.7.1 Command rejected"))
+        });
+    }
+}
