@@ -32,22 +32,23 @@ impl Queue {
             if one.is_vacant { None } else { self.outages.get(&one.name.to_string()) }
         };
         let of_destinations: Vec<Option<&Outage>> = self.destinations.iter().map(earlier).collect();
-        let mut down: Vec<Option<Health>> = of_destinations.iter().map(|_| None).collect();
+        let mut is_down = vec![false; of_destinations.len()];
         for (_, job) in self.jobs.iter() {
             let (at, message) = (job.destination as usize, &self.messages[job.message]);
-            let Some(outage) = of_destinations[at] else { continue };
+            let Some(outage) = of_destinations[at].filter(|_| !is_down[at]) else { continue };
             // Held mail is not tried, however long ago the last attempt was.
-            let is_same = message.held || self.is_same_outage(DestinationId(job.destination), outage, now);
-            if is_same && message.arrived <= outage.failed {
-                let reason = Box::new(outage.reason.clone());
-                down[at] = Some(Health::Probing { since: outage.since, reason });
-            }
+            is_down[at] = message.arrived <= outage.failed
+                && (message.held || self.is_same_outage(DestinationId(job.destination), outage, now));
         }
-        for (at, health) in down.into_iter().enumerate() {
-            let Some(health) = health else { continue };
-            self.outages.remove(&self.destinations[at].name.to_string());
+        let down: Vec<(usize, Outage)> = of_destinations
+            .into_iter()
+            .enumerate()
+            .filter_map(|(at, outage)| Some((at, outage.filter(|_| is_down[at])?.clone())))
+            .collect();
+        for (at, Outage { destination, since, reason, .. }) in down {
+            self.outages.remove(&destination);
             self.destinations[at].window = 1.0;
-            self.destinations[at].health = health;
+            self.destinations[at].health = Health::Probing { since, reason: Box::new(reason) };
             self.update_connections(DestinationId(at as u32), now);
         }
     }
