@@ -17,10 +17,9 @@ pub(super) struct Texts {
     peer: Option<SocketAddr>,
 }
 
-/// Returns macros as a command has them; those without a value are left out.
+/// Returns macros as a command has them, which leaves out those without a value.
 pub(super) fn macros<'a>(texts: &'a [(&'static str, String)]) -> Vec<Macro<'a>> {
-    let of_value = |(name, value): &'_ (&'static str, String)| !value.is_empty() && !name.is_empty();
-    texts.iter().filter(|one| of_value(one)).map(|(name, value)| Macro { name, value }).collect()
+    texts.iter().map(|(name, value)| Macro { name, value }).collect()
 }
 
 impl Texts {
@@ -105,13 +104,11 @@ impl Texts {
         let macros = vec![
             ("auth_type", kind.to_owned()),
             ("auth_authen", login.to_owned()),
-            ("auth_author", address.clone()),
+            ("auth_author", if login.is_empty() { String::new() } else { address.clone() }),
             ("mail_addr", address.clone()),
             ("mail_host", host),
             ("mail_mailer", "smtp".to_owned()),
         ];
-        let macros =
-            macros.into_iter().filter(|(name, _)| *name != "auth_author" || !login.is_empty()).collect();
         let parameters = body.into_iter().chain(utf8).map(str::to_owned).collect();
         Self { address, macros, parameters, peer: None }
     }
