@@ -17,7 +17,7 @@ pub(crate) type Missing = Vec<(Box<str>, Box<str>)>;
 ///
 /// # Errors
 /// The verdict, if an address cannot be expanded now.
-pub(crate) async fn copies(
+pub(super) async fn copies(
     view: &View<'_>,
     targets: Targets,
     missing: &mut Missing,
