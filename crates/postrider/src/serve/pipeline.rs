@@ -20,7 +20,7 @@ use config::Settings;
 pub(crate) use copies::Copies;
 use engine::accept::{Decisions, Facts, Next, Source, Stage, Verdict};
 pub(crate) use existence::KnownToNextHop;
-pub(crate) use filters::Filters;
+pub(crate) use filters::{Filters, ShownContent};
 use findings::Findings;
 use inbound::Answer;
 use mail::{Enhanced, Envelope, Message, ReceivedContent, Recipient, Reply};

@@ -2,7 +2,7 @@
 
 use super::{Acceptor, BEHIND};
 use crate::serve::{
-    pipeline::{SessionMemory, View},
+    pipeline::{SessionMemory, ShownContent, View},
     snapshot::ConfigSnapshot,
 };
 use bytes::Bytes;
@@ -26,14 +26,13 @@ impl Acceptor {
         content: &mut ReceivedContent,
         decisions: &mut Decisions,
     ) -> Result<(), Reply> {
-        let mut replaced = decisions.change(content);
+        let replaced = decisions.change(content);
+        let load = |chunk_id| Box::pin(self.load_arriving(chunk_id)) as _;
+        let mut shown = ShownContent { id, content, replaced, load: &load };
+        let filtered = config.pipeline.filter(view, memory, &mut shown, decisions).await;
+        let ShownContent { content, replaced, .. } = shown;
         self.forget(&replaced);
-        if config.pipeline.has_filters() {
-            let load = |chunk_id| Box::pin(self.load_arriving(chunk_id)) as _;
-            let parts = config.pipeline.filter(view, memory, id, content, decisions, &load).await?;
-            self.forget(&parts);
-            replaced.extend(parts);
-        }
+        filtered?;
         if config.pipeline.has(Stage::Seal) {
             config.pipeline.seal(view, memory, content, decisions).await?;
         }

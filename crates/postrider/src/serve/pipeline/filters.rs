@@ -12,7 +12,7 @@ use engine::accept::{Decisions, Source, Stage, Verdict};
 use filter::{Conversation, Failure};
 use inbound::UNIX_CLIENT;
 use mail::{ChunkId, Enhanced, Part, QueueId, ReceivedContent, Reply};
-use milter::{Command, Macro};
+use milter::{Command, Edit, Macro};
 use policy::{Audience, ClientName};
 use std::{
     future::Future,
@@ -38,8 +38,18 @@ const CLOSING: Reply = Reply::fixed(421, Enhanced(4, 7, 0), "Service unavailable
 const FAILURE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reads a piece of content back from the spool.
-pub(super) type Load<'a> =
+pub(crate) type Load<'a> =
     &'a (dyn Fn(ChunkId) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send + 'a>> + Send + Sync);
+
+/// The content of a message that filters are shown, and may change.
+pub(crate) struct ShownContent<'a> {
+    pub(crate) id: QueueId,
+    pub(crate) content: &'a mut ReceivedContent,
+    /// Parts that another body has taken the place of: their chunks are to be given back, also if a later filter refuses the
+    /// message.
+    pub(crate) replaced: Vec<Part>,
+    pub(crate) load: Load<'a>,
+}
 
 /// The filters of a configuration.
 pub(crate) struct Filters(Vec<Filter>);
@@ -106,6 +116,9 @@ impl FilterStates {
         self.all.iter_mut().for_each(|state| state.message = OpenMessage::Unseen);
     }
 }
+
+/// What follows from the verdict on a message, with the changes of its header and envelope, and another body.
+type Judged = (Consequence, Vec<Edit>, Option<Vec<u8>>);
 
 /// What follows from a verdict of a filter.
 enum Consequence {
@@ -192,8 +205,7 @@ impl Pipeline {
         self.filters.as_ref().map(Filters::faults).unwrap_or_default()
     }
 
-    /// Shows the filters the content, one after another; each sees the changes of the one before. Returns the parts of a body that
-    /// was replaced: its chunks are to be given back.
+    /// Shows the filters the content, one after another; each sees the changes of the one before.
     ///
     /// # Errors
     /// The reply that refuses the message.
@@ -201,20 +213,18 @@ impl Pipeline {
         &self,
         view: View<'_>,
         memory: &mut SessionMemory,
-        id: QueueId,
-        content: &mut ReceivedContent,
+        shown: &mut ShownContent<'_>,
         decisions: &mut Decisions,
-        load: Load<'_>,
-    ) -> Result<Vec<Part>, Reply> {
+    ) -> Result<(), Reply> {
         let (Some(filters), Some(states), Some(envelope)) =
             (&self.filters, memory.filter_states_mut(), view.envelope)
         else {
-            return Ok(Vec::new());
+            return Ok(());
         };
         if let Some(number) = states.discarded_by {
             decisions.note(Stage::End, Verdict::Discard(filters.0[number].rule()), 0);
         }
-        let (id, mut replaced) = (id.to_string(), Vec::new());
+        let body_max_bytes = view.rules.settings.limits.message_bytes;
         for (filter, state) in filters.0.iter().zip(&mut states.all) {
             if decisions.is_discarded(envelope) {
                 break;
@@ -227,28 +237,30 @@ impl Pipeline {
                 }
                 OpenMessage::Seen => {}
             }
-            let max_bytes = view.rules.settings.limits.message_bytes;
-            let judged = filter.show(state, &id, content, max_bytes, load).await;
-            match judged {
-                Ok(judged) => {
-                    filter.answered();
-                    match consequence(judged.verdict.clone()) {
-                        Consequence::GoOn => {
-                            let view = View { header: content.header(), ..view };
-                            let changes =
-                                apply(&filter.rule(), judged, &view, &content.fields(), decisions).await?;
-                            replaced.extend(changes.make(content));
-                        }
-                        Consequence::Refuse(reply) => return Err(filter.named(reply)),
-                        Consequence::Discard => {
-                            decisions.note(Stage::End, Verdict::Discard(filter.rule()), 0);
-                        }
-                    }
+            let (judged, edits, body) = match filter.show(state, shown, body_max_bytes).await {
+                Ok(judged) => judged,
+                Err(failure) => {
+                    filter.failed(&failure)?;
+                    continue;
                 }
-                Err(failure) => filter.failed(&failure)?,
+            };
+            filter.answered();
+            match judged {
+                Consequence::GoOn => {
+                    let content = &mut *shown.content;
+                    if let Some(fields) = apply(&filter.rule(), edits, view, content, decisions).await? {
+                        content.set_fields(&fields);
+                    }
+                    let old = body.map(|body| content.replace_body(body.into()));
+                    shown.replaced.extend(old.unwrap_or_default());
+                }
+                Consequence::Refuse(reply) => return Err(filter.named(reply)),
+                Consequence::Discard => {
+                    decisions.note(Stage::End, Verdict::Discard(filter.rule()), 0);
+                }
             }
         }
-        Ok(replaced)
+        Ok(())
     }
 }
 
@@ -405,26 +417,25 @@ impl Filter {
         Ok(told)
     }
 
-    /// Shows the filter the content.
+    /// Shows the filter the content. A new body is of `body_max_bytes` at most.
     async fn show(
         &self,
         state: &mut FilterState,
-        id: &str,
-        content: &ReceivedContent,
-        max_bytes: u64,
-        load: Load<'_>,
-    ) -> Result<filter::Judged, Failure> {
+        shown: &ShownContent<'_>,
+        body_max_bytes: u64,
+    ) -> Result<Judged, Failure> {
         let Some(mut conversation) = state.conversation.take() else { return Err(Failure::Closed) };
         let (limit, until) = (self.settings.timeout, Instant::now() + self.settings.content_timeout);
-        let macros = [Macro { name: "i", value: id }];
+        let (content, id) = (&*shown.content, shown.id.to_string());
+        let macros = [Macro { name: "i", value: &id }];
         let judged = 'judged: {
             let fields = content.fields();
             let header = fields.iter().map(|(name, value)| Command::Header { name, value });
             let before = [Command::Data].into_iter().chain(header).chain([Command::EndOfHeaders]);
             for command in before {
-                let verdict = conversation.send(&command, &macros, limit, until).await?;
-                if !matches!(consequence(verdict.clone()), Consequence::GoOn) {
-                    break 'judged refused(verdict);
+                let told = consequence(conversation.send(&command, &macros, limit, until).await?);
+                if !matches!(told, Consequence::GoOn) {
+                    break 'judged (told, Vec::new(), None);
                 }
             }
             for (number, part) in content.parts().iter().enumerate() {
@@ -436,27 +447,26 @@ impl Filter {
                     Part::Memory(_) if number == 0 => content.body_of_first_part(),
                     Part::Memory(piece) => piece,
                     Part::Stored { chunk_id, .. } => {
-                        loaded = load(*chunk_id).await.map_err(std::io::Error::other)?;
+                        loaded = (shown.load)(*chunk_id).await.map_err(std::io::Error::other)?;
                         &loaded
                     }
                 };
                 for chunk in piece.chunks(conversation.chunk_max_bytes()) {
-                    let verdict = conversation.send(&Command::Body(chunk), &[], limit, until).await?;
-                    if !matches!(consequence(verdict.clone()), Consequence::GoOn) {
-                        break 'judged refused(verdict);
+                    let told =
+                        consequence(conversation.send(&Command::Body(chunk), &[], limit, until).await?);
+                    if !matches!(told, Consequence::GoOn) {
+                        break 'judged (told, Vec::new(), None);
                     }
                 }
             }
-            let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
-            conversation.end_message(&macros, max_bytes, limit, until).await?
+            let body_max_bytes = usize::try_from(body_max_bytes).unwrap_or(usize::MAX);
+            let filter::Judged { verdict, edits, body } =
+                conversation.end_message(&macros, body_max_bytes, limit, until).await?;
+            (consequence(verdict), edits, body)
         };
         state.conversation = Some(conversation);
         Ok(judged)
     }
-}
-
-fn refused(verdict: milter::Verdict) -> filter::Judged {
-    filter::Judged { verdict, edits: Vec::new(), body: None }
 }
 
 /// The client is refused for as long as it is connected.

@@ -1,53 +1,35 @@
 //! The changes that filters ask for.
 
 use crate::serve::pipeline::{View, rules::redirect};
-use bytes::Bytes;
 use engine::accept::{Decisions, Stage, Verdict};
-use filter::Judged;
-use mail::{
-    ForwardPath, HeaderFields, Mailbox, Notify, Part, ReceivedContent, Recipient, Reply, ReversePath,
-};
+use mail::{ForwardPath, HeaderFields, Mailbox, Notify, ReceivedContent, Recipient, Reply, ReversePath};
 use milter::Edit;
 
-/// Changes of the content.
-pub(super) struct Changes {
-    fields: Option<HeaderFields>,
-    body: Option<Bytes>,
-}
-
-impl Changes {
-    /// Makes the changes. Returns the parts of a body that was replaced.
-    pub(super) fn make(self, content: &mut ReceivedContent) -> Vec<Part> {
-        if let Some(fields) = self.fields {
-            content.set_fields(&fields);
-        }
-        self.body.map_or_else(Vec::new, |body| content.replace_body(body))
-    }
-}
-
-/// Notes what a filter decided of the envelope, and returns its changes of the content. What is no address is left out, and logged.
+/// Notes what a filter decided of the envelope, and returns the fields of the header, if it changes them. What is no address is left
+/// out, and logged.
 ///
 /// # Errors
 /// A recipient that the filter adds cannot be expanded now.
 pub(super) async fn apply(
     by: &str,
-    judged: Judged,
-    view: &View<'_>,
-    fields: &HeaderFields,
+    edits: Vec<Edit>,
+    view: View<'_>,
+    content: &ReceivedContent,
     decisions: &mut Decisions,
-) -> Result<Changes, Reply> {
+) -> Result<Option<HeaderFields>, Reply> {
+    let view = View { header: content.header(), ..view };
     let given = view.envelope.map(|envelope| &envelope.recipients[..]).unwrap_or_default();
     let (mut changed, mut added) = (None::<HeaderFields>, Vec::<(Mailbox, Notify)>::new());
-    for edit in judged.edits {
+    for edit in edits {
         match edit {
             Edit::AddHeader { name, value } => {
-                changed.get_or_insert_with(|| fields.clone()).append(&name, &value);
+                changed.get_or_insert_with(|| content.fields()).append(&name, &value);
             }
             Edit::InsertHeader { index, name, value } => {
-                changed.get_or_insert_with(|| fields.clone()).insert(index as usize, &name, &value);
+                changed.get_or_insert_with(|| content.fields()).insert(index as usize, &name, &value);
             }
             Edit::ChangeHeader { index, name, value } => {
-                changed.get_or_insert_with(|| fields.clone()).change(
+                changed.get_or_insert_with(|| content.fields()).change(
                     &name,
                     index.saturating_sub(1) as usize,
                     value.as_deref(),
@@ -87,7 +69,7 @@ pub(super) async fn apply(
     for (mailbox, notify) in added {
         // As in Postfix and Sendmail, the sender hears of a failure: the filter may have put it in the place of others.
         let given = Recipient { notify, ..Recipient::new(ForwardPath::Mailbox(mailbox.clone())) };
-        let recipients = redirect::added(view, &given, mailbox, by, &mut missing).await;
+        let recipients = redirect::added(&view, &given, mailbox, by, &mut missing).await;
         decisions.add_recipients(recipients.map_err(|refused| match refused {
             Verdict::Defer(reply) | Verdict::Reject(reply) => reply,
             _ => smtp::server::replies::LOCAL_ERROR,
@@ -96,7 +78,7 @@ pub(super) async fn apply(
     if !missing.is_empty() {
         decisions.note(Stage::End, Verdict::Missing(missing.into()), 0);
     }
-    Ok(Changes { fields: changed, body: judged.body.map(Bytes::from) })
+    Ok(changed)
 }
 
 /// Returns what the sender of the message hears of a recipient with these parameters (RFC 3461 §4.1).
