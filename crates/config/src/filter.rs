@@ -41,7 +41,7 @@ section! {
 pub struct Filter {
     /// The name of the section.
     pub name: String,
-    /// The address.
+    /// Where it listens.
     pub milter: Server,
     /// The clients whose mail it sees.
     pub audience: Audience,
@@ -62,13 +62,8 @@ impl Reading<'_> {
         sections.sort_by_key(|(name, _)| name.span().start);
         let mut filters = Vec::new();
         for (name, found) in sections {
+            let Some(table) = self.named_table("filter", name, found) else { continue };
             let (name, span) = (name.get_ref().to_string(), name.span());
-            let Some(table) = found.get_ref().as_table() else {
-                let what = format!("`filter.{name}` must be a section");
-                let help = "begin it with [filter.NAME] on a line of its own, and its keys below".to_owned();
-                self.cx.problem(span, what, "not a section", help);
-                continue;
-            };
             let keys: FilterKeys = self.section(&format!("filter.{name}"), Some(table));
             for (key, time, most, words) in [
                 ("timeout", keys.timeout, TIMEOUT_MAX, "25s"),

@@ -94,18 +94,14 @@ impl Reading<'_> {
     /// Reads each `[map.NAME]`.
     pub(crate) fn maps(&mut self, root: &DeTable<'_>) -> Vec<NamedMap> {
         let mut maps = Vec::new();
-        for (name, found) in self.table(root, "map").into_iter().flatten() {
-            let (name, span) = (name.get_ref(), name.span());
+        for (key, found) in self.table(root, "map").into_iter().flatten() {
+            let (name, span) = (key.get_ref(), key.span());
             if !NamedMap::is_name(name) {
                 let help = "write a name of up to 64 letters, digits, `-` and `_`".to_owned();
                 self.cx.problem(span, format!("`{name}` is not a name for a map"), "not a name", help);
                 continue;
             }
-            let Some(table) = found.get_ref().as_table() else {
-                let help = "begin it with [map.NAME] on a line of its own, and its keys below".to_owned();
-                self.cx.problem(span, format!("`map.{name}` must be a section"), "not a section", help);
-                continue;
-            };
+            let Some(table) = self.named_table("map", key, found) else { continue };
             let keys: MapKeys = self.section(&format!("map.{name}"), Some(table));
             if let Some(map) = self.map(name, &keys, table, span) {
                 maps.push(map);

@@ -247,6 +247,22 @@ impl<'s> Reading<'s> {
         Some(tables)
     }
 
+    /// The table of `[kind.NAME]`; anything else of that name is noted.
+    pub(crate) fn named_table<'t, 'i>(
+        &mut self,
+        kind: &str,
+        name: &Spanned<DeString<'i>>,
+        found: &'t Spanned<DeValue<'i>>,
+    ) -> Option<&'t DeTable<'i>> {
+        let table = found.get_ref().as_table();
+        if table.is_none() {
+            let what = format!("`{kind}.{}` must be a section", name.get_ref());
+            let help = format!("begin it with [{kind}.NAME] on a line of its own, and its keys below");
+            self.cx.problem(name.span(), what, "not a section", help);
+        }
+        table
+    }
+
     fn not_a_table(&mut self, value: &Spanned<DeValue<'_>>, name: &str, header: &str) {
         let usual = || format!("begin it with {header} on a line of its own, and its keys below");
         let (label, help) = sought::about_value(name).unwrap_or_else(|| ("not a section", usual()));

@@ -272,18 +272,8 @@ impl Reading<'_> {
     fn policy_services(&mut self, root: &DeTable<'_>) -> Vec<PolicyService> {
         let mut services = Vec::new();
         for (name, found) in self.table(root, "policy_service").into_iter().flatten() {
+            let Some(table) = self.named_table("policy_service", name, found) else { continue };
             let (name, span) = (name.get_ref().to_string(), name.span());
-            let Some(table) = found.get_ref().as_table() else {
-                let help =
-                    "begin it with [policy_service.NAME] on a line of its own, and its keys below".to_owned();
-                self.cx.problem(
-                    span,
-                    format!("`policy_service.{name}` must be a section"),
-                    "not a section",
-                    help,
-                );
-                continue;
-            };
             let keys: PolicyServiceKeys = self.section(&format!("policy_service.{name}"), Some(table));
             if keys.timeout.is_zero() || keys.timeout > TIMEOUT_MAX {
                 let what = format!("`policy_service.{name}.timeout` must be from 1ms to 25s");
