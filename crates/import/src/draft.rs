@@ -86,6 +86,11 @@ impl Value {
     }
 }
 
+/// Returns a text as a name of a section or route: in lower case, and with `-` for all but ASCII letters and digits.
+pub(crate) fn plain_word(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect()
+}
+
 /// Returns a basic string of TOML.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
@@ -291,6 +296,12 @@ impl Draft {
     /// Returns whether there is a section with this header.
     pub(crate) fn has(&self, header: &str) -> bool {
         self.sections.iter().any(|one| one.header == header)
+    }
+
+    /// Returns a name for a `[kind.NAME]` that the draft does not have yet: this one, perhaps with a number behind it.
+    pub(crate) fn free_name(&self, kind: &str, name: String) -> String {
+        let mut names = std::iter::once(name.clone()).chain((2..).map(|number| format!("{name}-{number}")));
+        names.find(|name| !self.has(&format!("[{kind}.{name}]"))).unwrap_or(name)
     }
 
     /// Returns the values of a key in all sections of this name.

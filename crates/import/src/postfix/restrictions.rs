@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     decision::{Clients, Condition, Decision, Open},
-    draft::Section,
+    draft::{Section, plain_word},
     report::Effect,
 };
 use ipnet::IpNet;
@@ -593,8 +593,7 @@ fn policy_service(
         }
     };
     let last = address.rsplit(['/', ':']).next().unwrap_or("policy");
-    let name: String =
-        last.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    let name = plain_word(last);
     let name = if name.starts_with(|c: char| c.is_ascii_digit()) { format!("policy-{name}") } else { name };
     let (header, comment) =
         (format!("[policy_service.{name}]"), format!("{list}: check_policy_service {argument}"));

@@ -2,7 +2,7 @@
 
 use super::main_cf::{MainCf, items, logical_lines};
 use crate::{
-    draft::{Draft, Section},
+    draft::{Draft, Section, plain_word},
     files::Files,
 };
 use std::path::Path;
@@ -226,11 +226,7 @@ fn new_reference(
 pub(crate) fn map_name(path: &str, draft: &Draft) -> String {
     let stem = path.rsplit('/').next().unwrap_or(path);
     let stem = stem.strip_suffix(".cf").unwrap_or(stem);
-    let stem: String =
-        stem.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
-    let stem = if stem.is_empty() { "map".to_owned() } else { stem };
-    let mut names = std::iter::once(stem.clone()).chain((2..).map(|number| format!("{stem}-{number}")));
-    names.find(|name| !draft.has(&format!("[map.{name}]"))).unwrap_or(stem)
+    draft.free_name("map", plain_word(if stem.is_empty() { "map" } else { stem }))
 }
 
 fn socketmap(table: &Table, draft: &mut Draft) -> Result<String, String> {

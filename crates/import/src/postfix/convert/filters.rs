@@ -3,7 +3,7 @@
 use super::{Context, numbers::seconds};
 use crate::{
     Verdict,
-    draft::Section,
+    draft::{Section, plain_word},
     postfix::main_cf::{MainCf, items},
     report::Effect,
 };
@@ -126,7 +126,7 @@ fn section(context: &mut Context<'_>, milter: &Milter, audience: Option<&str>, i
             main.explicit(&format!("milter_{name}")).map(|_| main.value(&format!("milter_{name}")))
         })
     };
-    let name = free_name(context, &address);
+    let name = context.draft.free_name("filter", telling_name(&address));
     let from = format!("smtpd_milters: {}", milter.place);
     let mut filter = Section::new(&format!("[filter.{name}]"), from).with("milter", address);
     filter = filter.with_some("for", audience).with_some("local", is_local.then_some(true));
@@ -171,7 +171,7 @@ fn inet(address: &str) -> Option<String> {
 }
 
 /// Returns a name that tells which filter it is.
-fn free_name(context: &Context<'_>, address: &str) -> String {
+fn telling_name(address: &str) -> String {
     let known = match address.rsplit(':').next().unwrap_or_default() {
         "11332" => Some("rspamd"),
         "8891" => Some("opendkim"),
@@ -184,11 +184,7 @@ fn free_name(context: &Context<'_>, address: &str) -> String {
             && part.bytes().any(|byte| byte.is_ascii_alphabetic())
     };
     let name = known.or_else(|| parts.find(is_telling)).unwrap_or("milter");
-    let name: String =
-        name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
-    let is_free = |name: &str| !context.draft.has(&format!("[filter.{name}]"));
-    let numbered = (2..).map(|number| format!("{name}-{number}"));
-    std::iter::once(name.clone()).chain(numbered).find(|name| is_free(name)).unwrap_or(name)
+    plain_word(name)
 }
 
 /// The other parameters of milters.

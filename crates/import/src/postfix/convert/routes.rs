@@ -10,7 +10,7 @@ use super::{
 };
 use crate::places::is_domain;
 use crate::{
-    draft::{Section, quoted},
+    draft::{Section, plain_word, quoted},
     report::Effect,
 };
 
@@ -533,8 +533,7 @@ pub(super) fn by_rule(
         Hop::Discard => rule.with("discard", true),
         Hop::Reject(reply) => rule.with("reject", reply.clone()),
         _ => {
-            let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-            let name: String = name.chars().map(letter).collect();
+            let name = plain_word(name);
             let section = Section::new("[[route]]", parameter).with("name", name.clone());
             let Some(section) = add_hop(context, section, (&hop, transport), parameter) else { return };
             context.draft.push(section);

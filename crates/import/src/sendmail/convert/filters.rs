@@ -1,7 +1,10 @@
 //! Milters: `INPUT_MAIL_FILTER` and `MAIL_FILTER` of `sendmail.mc`, the lines `X` and `InputMailFilters` of `sendmail.cf`.
 
 use super::Converter;
-use crate::{Effect, draft::Section};
+use crate::{
+    Effect,
+    draft::{Section, plain_word},
+};
 
 /// The longest times that a filter may have here, in seconds.
 const ANSWER_MAX: u64 = 25;
@@ -64,8 +67,7 @@ fn section(name: &str, equates: &str) -> Option<Section> {
         },
         _ => return None,
     };
-    let name: String =
-        name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    let name = plain_word(name);
     // A local program hands its mail to the daemon, which asks its filters.
     let from = format!("the mail filter {name}");
     let mut section =
