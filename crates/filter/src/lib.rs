@@ -1,12 +1,11 @@
 //! Conversations with mail filters over sockets: [`milter`] says what is written and what was read, and here it is written and read,
 //! in time.
 
-use maps::Server;
+use maps::{Connection, Server};
 use milter::{Command, Edit, Event, Expect, Macro, Offer, ProtocolError, SendError, Session, Stage, Verdict};
 use std::{fmt, io, time::Duration};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpStream, UnixStream},
     time::{Instant, timeout, timeout_at},
 };
 
@@ -65,12 +64,6 @@ impl From<SendError> for Failure {
     }
 }
 
-#[derive(Debug)]
-enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
 /// What a filter wants of a message, when it was shown all of it.
 #[derive(Debug)]
 pub struct Judged {
@@ -86,7 +79,7 @@ pub struct Judged {
 /// use any more, and neither is it if a call is given up before it returns.
 #[derive(Debug)]
 pub struct Conversation {
-    stream: Stream,
+    stream: Connection,
     session: Session,
     out: Vec<u8>,
     input: Vec<u8>,
@@ -101,14 +94,7 @@ impl Conversation {
     /// It cannot be reached in this time, or speaks another protocol.
     pub async fn open(server: &Server, limit: Duration) -> Result<Self, Failure> {
         let opened = async {
-            let stream = match server {
-                Server::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
-                Server::Tcp(host) => {
-                    let stream = TcpStream::connect((host.host.as_str(), host.port)).await?;
-                    stream.set_nodelay(true)?;
-                    Stream::Tcp(stream)
-                }
-            };
+            let stream = server.connect().await?;
             let mut out = Vec::new();
             let session = Session::new(&Offer::default(), &mut out);
             let mut new = Self { stream, session, out, input: Vec::new(), taken: 0 };
@@ -222,8 +208,8 @@ impl Conversation {
 
     async fn flush(&mut self) -> Result<(), Failure> {
         match &mut self.stream {
-            Stream::Unix(stream) => stream.write_all(&self.out).await?,
-            Stream::Tcp(stream) => stream.write_all(&self.out).await?,
+            Connection::Unix(stream) => stream.write_all(&self.out).await?,
+            Connection::Tcp(stream) => stream.write_all(&self.out).await?,
         }
         self.out.clear();
         Ok(())
@@ -242,8 +228,8 @@ impl Conversation {
             self.taken = 0;
             self.input.reserve(READ_BYTES);
             let count = match &mut self.stream {
-                Stream::Unix(stream) => stream.read_buf(&mut self.input).await?,
-                Stream::Tcp(stream) => stream.read_buf(&mut self.input).await?,
+                Connection::Unix(stream) => stream.read_buf(&mut self.input).await?,
+                Connection::Tcp(stream) => stream.read_buf(&mut self.input).await?,
             };
             if count == 0 {
                 return Err(Failure::Closed);
@@ -257,8 +243,8 @@ impl Drop for Conversation {
         self.session.quit(&mut self.out);
         // A filter that takes nothing now sees that the connection is closed.
         let _ = match &self.stream {
-            Stream::Unix(stream) => stream.try_write(&self.out),
-            Stream::Tcp(stream) => stream.try_write(&self.out),
+            Connection::Unix(stream) => stream.try_write(&self.out),
+            Connection::Tcp(stream) => stream.try_write(&self.out),
         };
     }
 }

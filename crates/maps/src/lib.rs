@@ -12,6 +12,7 @@ pub mod aliases;
 mod cache;
 pub mod cdb;
 pub mod cidr;
+mod connection;
 mod fault;
 mod file;
 mod file_map;
@@ -30,6 +31,7 @@ pub mod text;
 mod width;
 
 pub use cache::Cached;
+pub use connection::{Connection, Stream};
 pub use fault::FileFault;
 pub use file::{is_no_file, open, read_file, read_text};
 pub use file_map::FileMap;

@@ -2,16 +2,14 @@
 
 use crate::{
     Value,
+    connection::Stream,
     netstring::Netstring,
     pool::{Backend, Failure, Pooled, Reply},
     reference::NamedMap,
     source::Server,
 };
 use std::io;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::{TcpStream, UnixStream},
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// The reply of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,10 +42,7 @@ impl SocketmapReply {
     }
 }
 
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
-
-pub(crate) type Connection = Box<dyn Stream>;
+type Connection = Box<dyn Stream>;
 
 /// A server that answers by the protocol.
 pub(crate) struct Socketmap {
@@ -68,17 +63,8 @@ impl Backend for Socketmap {
     const FOLDS: bool = false;
 
     async fn connect(&self) -> Result<Connection, String> {
-        let connect = async {
-            Ok::<Connection, io::Error>(match &self.server {
-                Server::Unix(path) => Box::new(UnixStream::connect(path).await?),
-                Server::Tcp(host) => {
-                    let stream = TcpStream::connect((host.host.as_str(), host.port)).await?;
-                    stream.set_nodelay(true)?;
-                    Box::new(stream)
-                }
-            })
-        };
-        connect.await.map_err(|error| error.to_string())
+        let connected = self.server.connect().await.map_err(|error| error.to_string())?;
+        Ok(connected.boxed())
     }
 
     async fn ask(&self, connection: Connection, key: &str) -> Result<(Reply, Connection), Failure> {

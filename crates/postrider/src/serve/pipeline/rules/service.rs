@@ -1,7 +1,7 @@
 //! Questions to policy servers in the protocol of Postfix (SMTPD_POLICY_README).
 
 use config::PolicyService;
-use maps::Server;
+use maps::Stream;
 use policy::{ServiceAction, parse_action};
 use std::{
     fmt::Write as _,
@@ -9,8 +9,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::{TcpStream, UnixStream},
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     time::timeout,
 };
 
@@ -18,9 +17,6 @@ use tokio::{
 const ANSWER_MAX_BYTES: usize = 16 * 1024;
 /// Connections that wait for the next question.
 const IDLE_MAX: usize = 50;
-
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 type Connection = Box<dyn Stream>;
 
@@ -55,17 +51,6 @@ impl PolicyClient {
         if self.settings.passes_on_failure { Ok(ServiceAction::Pass) } else { Err(why.into()) }
     }
 
-    async fn connect(&self) -> io::Result<Connection> {
-        Ok(match &self.settings.address {
-            Server::Unix(path) => Box::new(UnixStream::connect(path).await?),
-            Server::Tcp(host) => {
-                let stream = TcpStream::connect((host.host.as_str(), host.port)).await?;
-                stream.set_nodelay(true)?;
-                Box::new(stream)
-            }
-        })
-    }
-
     /// The inner error: the answer is none.
     async fn exchange(&self, request: &[u8]) -> io::Result<Result<String, String>> {
         // A server may have closed connections that were idle: then a new one is tried.
@@ -74,7 +59,7 @@ impl PolicyClient {
             let is_new = idle.is_none();
             let mut connection = match idle {
                 Some(connection) => connection,
-                None => self.connect().await?,
+                None => self.settings.address.connect().await?.boxed(),
             };
             match exchange(&mut connection, request).await {
                 Ok(answer) => {
