@@ -216,7 +216,7 @@ fn name_of(field: &[u8]) -> &[u8] {
 }
 
 /// Splits a header into fields, each with its continuation lines, and the empty line behind them.
-fn split(header: &[u8]) -> (Vec<&[u8]>, &[u8]) {
+pub(crate) fn split(header: &[u8]) -> (Vec<&[u8]>, &[u8]) {
     let (mut fields, mut begin, mut at) = (Vec::new(), 0, 0);
     for line in header.split_inclusive(|b| *b == b'\n') {
         let is_end = matches!(line, b"\r\n" | b"\n");

@@ -1,6 +1,6 @@
 //! The fields of a header as a list that is changed step by step, in octets: as filters ask for it.
 
-use crate::header::{HeaderLine, field_name, header_line};
+use crate::{header, header_edit::split};
 
 /// The fields of a header, from the top. Lines that are no fields keep their places.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,42 +34,31 @@ impl OneField {
 
     /// The name and the value, without the line end behind it; `None` for a line that is no field.
     fn parts(&self) -> Option<(&[u8], &[u8])> {
-        let name = field_name(&self.bytes)?;
-        let colon = memchr::memchr(b':', &self.bytes)?;
-        let value = &self.bytes[colon + 1..];
+        let (name, value) = header::fields(&self.bytes).next()?;
         let value = value.strip_suffix(b"\n").unwrap_or(value);
         Some((name, value.strip_suffix(b"\r").unwrap_or(value)))
     }
 
-    /// The trace field of this server, of which a filter is not told: neither Sendmail nor Postfix does.
+    /// Whether this is the trace field of this server. Filters are not shown it: Sendmail and Postfix do not show theirs either.
     fn is_hidden(&self) -> bool {
         self.is_own && self.parts().is_some_and(|(name, _)| name.eq_ignore_ascii_case(b"Received"))
     }
 }
 
 impl HeaderFields {
-    /// Reads a header, of which the first `own_bytes` are of this server.
+    /// Reads a header. This server added its first `own_bytes`.
     pub(crate) fn read(header: &[u8], own_bytes: usize) -> Self {
-        let (mut fields, mut at, mut end) = (Vec::<OneField>::new(), 0, Vec::new());
-        for line in header.split_inclusive(|byte| *byte == b'\n') {
-            let is_own = at < own_bytes;
-            at += line.len();
-            match fields.last_mut() {
-                _ if matches!(line, b"\r\n" | b"\n") && at > own_bytes => {
-                    end = header[at - line.len()..].to_vec();
-                    break;
-                }
-                Some(last) if last.is_own == is_own && header_line(line) == HeaderLine::Folded => {
-                    last.bytes.extend_from_slice(line);
-                }
-                _ => fields.push(OneField { bytes: line.to_vec(), is_own }),
-            }
-        }
-        Self { fields, end }
+        let (own, received) = header.split_at(own_bytes);
+        let (own, _) = split(own);
+        let (received, end) = split(received);
+        let field = |bytes: &[u8], is_own| OneField { bytes: bytes.to_vec(), is_own };
+        let own = own.into_iter().map(|bytes| field(bytes, true));
+        let received = received.into_iter().map(|bytes| field(bytes, false));
+        Self { fields: own.chain(received).collect(), end: end.to_vec() }
     }
 
-    /// Returns the names and values of the fields, from the top, without the trace field of this server. Values stand behind the
-    /// colon, with their folding, and without the line end behind them.
+    /// Returns the names and values of the fields, from the top. The trace field of this server is left out. A value is all that
+    /// follows the colon, folding included, up to the final line end.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields.iter().filter(|field| !field.is_hidden()).filter_map(OneField::parts)
     }
@@ -83,18 +72,19 @@ impl HeaderFields {
         self.fields.push(OneField::new(name, value));
     }
 
-    /// Inserts a field below as many others, that of this server counted; below all if there are fewer.
+    /// Inserts a field so that `above` others stay above it, the trace field of this server among them. If there are fewer, it is
+    /// added below all of them.
     pub fn insert(&mut self, above: usize, name: &str, value: &[u8]) {
         if above >= self.fields.len() {
             return self.append(name, value);
         }
-        // What stands above a field of this server is not counted as received either.
+        // A field above one that this server added does not count as received either.
         let is_own = self.fields[above].is_own;
         self.fields.insert(above, OneField { is_own, ..OneField::new(name, value) });
     }
 
-    /// Replaces, or without a value removes, an occurrence of a name, counted from 0 without the trace field of this server. A value
-    /// for an occurrence that is not there is appended.
+    /// Replaces one occurrence of a name, or removes it if there is no value. Occurrences are counted from 0, and the trace field of
+    /// this server is not counted. If there is no such occurrence, a value is appended.
     pub fn change(&mut self, name: &str, occurrence: usize, value: Option<&[u8]>) {
         let is_meant = |field: &OneField| {
             !field.is_hidden()
@@ -112,7 +102,7 @@ impl HeaderFields {
         }
     }
 
-    /// Returns the header, and how many of its first octets are of this server.
+    /// Returns the header, and the length of the part at its beginning that this server added.
     pub(crate) fn write(&self) -> (Vec<u8>, usize) {
         let own = self.fields.iter().rposition(|field| field.is_own).map_or(0, |at| at + 1);
         let length = |fields: &[OneField]| fields.iter().map(|field| field.bytes.len()).sum();
