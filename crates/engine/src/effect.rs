@@ -90,7 +90,7 @@ pub enum LogEvent {
     Accepted(SharedMessage),
     /// A message is held from its acceptance on.
     Held {
-        /// The message.
+        /// The message that is held.
         id: QueueId,
         /// Who or what holds it, and why.
         reason: Box<str>,

@@ -67,11 +67,11 @@ impl From<SendError> for Failure {
 /// What a filter wants of a message, when it was shown all of it.
 #[derive(Debug)]
 pub struct Judged {
-    /// The verdict.
+    /// Whether the message is taken, and with which reply if not.
     pub verdict: Verdict,
     /// Changes, in their order, without those of the body. They hold if the verdict lets the message through.
     pub edits: Vec<Edit>,
-    /// Another body.
+    /// The body that takes the place of the message's.
     pub body: Option<Vec<u8>>,
 }
 
@@ -119,7 +119,7 @@ impl Conversation {
     /// is at work, but nothing takes longer than `until`.
     ///
     /// # Errors
-    /// The filter fails.
+    /// The filter did not answer in time, closed the connection, or broke the protocol.
     pub async fn send(
         &mut self,
         command: &Command<'_>,
@@ -149,7 +149,7 @@ impl Conversation {
     /// Ends the message, and returns the verdict on it with all changes. A new body is of `body_max_bytes` at most.
     ///
     /// # Errors
-    /// The filter fails.
+    /// As for [`Conversation::send`]; and its new body is too long.
     pub async fn end_message(
         &mut self,
         macros: &[Macro<'_>],
@@ -180,7 +180,7 @@ impl Conversation {
         }
     }
 
-    /// Ends a message of which the filter was not told the end. It is told with the next command.
+    /// Gives up the current message. The filter hears of it together with the next command.
     ///
     /// # Errors
     /// The filter owes an answer.

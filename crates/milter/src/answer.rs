@@ -49,9 +49,9 @@ pub enum Verdict {
 pub enum Edit {
     /// Adds a header field below all others.
     AddHeader {
-        /// The name.
+        /// The name of the field, without the colon.
         name: Box<str>,
-        /// The value.
+        /// What stands behind the colon.
         value: Box<[u8]>,
     },
     /// Inserts a header field.
@@ -59,9 +59,9 @@ pub enum Edit {
         /// The fields that stay above it, of the header as it will be delivered: 0 is on top, also of the server's own
         /// `Received`. With more than there are, the field is added below all others.
         index: u32,
-        /// The name.
+        /// The name of the field, without the colon.
         name: Box<str>,
-        /// The value.
+        /// What stands behind the colon.
         value: Box<[u8]>,
     },
     /// Changes a header field, or deletes it. The fields that the server added are not counted.
@@ -85,14 +85,14 @@ pub enum Edit {
     },
     /// Adds a recipient.
     AddRecipient {
-        /// The recipient.
+        /// The address, without angle brackets.
         recipient: Box<str>,
         /// ESMTP parameters, separated by spaces.
         parameters: Option<Box<str>>,
     },
     /// Deletes a recipient, as it was said in RCPT or added before.
     DeleteRecipient {
-        /// The recipient.
+        /// The address, without angle brackets.
         recipient: Box<str>,
     },
     /// Holds the message until an operator releases it.
