@@ -6,34 +6,41 @@ mod content;
 mod deliver_first;
 mod expand;
 mod extensions;
-pub(crate) mod redirect;
+mod intake;
+mod log;
+mod replacement;
 mod room;
 #[cfg(test)]
 mod tests;
+mod unstored;
 
 use super::{
     active::{ActiveCount, ActiveGuard},
-    driver::Driver,
+    latency::LatencyCounter,
     logins::Logins,
     pipeline::{LOOKUP_TIMEOUT, SessionMemory, View, expand},
-    snapshot::ConfigSnapshot,
+    site::Site,
     verp,
 };
 use auth::ChannelBindings;
 use authenticate::LoginSession;
 use bytes::Bytes;
 use engine::accept::{self, Accepted, Decisions, Facts, NamedHost, Source, Stage, Verdict};
+pub(crate) use expand::unreadable;
 use inbound::{Answer, AuthAnswer, Client, ConnectionEvent, Draft, Service, StoreError, UNIX_CLIENT};
+pub(crate) use intake::Intake;
+pub(crate) use log::AcceptLog;
 use mail::{
-    BodyType, ChunkId, Content, Enhanced, Envelope, ListenerKind, Message, Outcome, Part, QueueId,
+    BodyType, ChunkId, Content, Enhanced, Envelope, IdSource, ListenerKind, Message, Outcome, Part, QueueId,
     ReceivedContent, Recipient, Reply, SharedMessage, UnixMillis, content::chunk_ids, header::ContentScanner,
 };
+pub(crate) use replacement::NotReplaced;
 use room::Entering;
 use smtp::{
     forwarded::Attribute,
     server::{AuthInput, Keyword, Query, replies},
 };
-use spool::{CommitSeq, Entry, Refused, SpoolFailure};
+use spool::{CommitSeq, Entry, Refused, Spool, SpoolFailure};
 use std::{
     pin::pin,
     sync::Arc,
@@ -41,6 +48,7 @@ use std::{
 };
 use submission::Refusal;
 use tokio::time::timeout;
+pub(crate) use unstored::{Settled, UnstoredMessages};
 
 /// Content above this goes to the spool in pieces of this size.
 pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
@@ -62,8 +70,12 @@ const BEHIND: Duration = Duration::from_millis(5);
 const SPACE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Policy, spool and queue as a session sees them.
-pub(crate) struct Acceptor {
-    pub(crate) driver: Arc<Driver>,
+pub(crate) struct Acceptor<I> {
+    intake: Arc<I>,
+    spool: Arc<dyn Spool>,
+    ids: Arc<IdSource>,
+    /// The time from the submission of a message to the spool until it is durable.
+    latency: LatencyCounter,
     /// Messages whose clients were told to try again and that may still be stored.
     late: ActiveCount,
     /// Messages whose content has arrived, and that the spool does not count yet.
@@ -81,9 +93,32 @@ fn why_late(awaits_room: bool, waited: Duration) -> (String, u16) {
     }
 }
 
-impl Acceptor {
-    pub(crate) fn new(driver: Arc<Driver>) -> Self {
-        Self { driver, late: ActiveCount::default(), entering: Entering::default(), logins: Logins::new() }
+impl<I: Intake> Acceptor<I> {
+    pub(crate) fn new(intake: Arc<I>, spool: Arc<dyn Spool>, ids: Arc<IdSource>) -> Self {
+        Self {
+            intake,
+            spool,
+            ids,
+            latency: LatencyCounter::default(),
+            late: ActiveCount::default(),
+            entering: Entering::default(),
+            logins: Logins::new(),
+        }
+    }
+
+    /// Returns the program around it.
+    pub(crate) fn intake(&self) -> &Arc<I> {
+        &self.intake
+    }
+
+    /// Returns the number of messages whose clients were told to try again, and that may still be stored.
+    pub(crate) fn late_count(&self) -> usize {
+        self.late.count()
+    }
+
+    /// Returns the time from the submission of messages to the spool until they were durable.
+    pub(crate) fn latency(&self) -> &LatencyCounter {
+        &self.latency
     }
 
     pub(super) fn logins(&self) -> &Logins {
@@ -91,14 +126,14 @@ impl Acceptor {
     }
 
     fn commit_timeout(&self) -> Duration {
-        self.driver.current().settings.spool.commit_timeout
+        self.intake.site().settings.spool.commit_timeout
     }
 
     /// No client waits for it any more, since this time. Until its outcome is known, mail is refused.
     fn late(&self, id: QueueId, begun: Instant) -> ActiveGuard {
-        let awaits_room = self.driver.spool.pressure().awaits_room;
+        let awaits_room = self.spool.pressure().awaits_room;
         let late = self.late.guard();
-        let is_first = self.late.count() == 1;
+        let is_first = self.late_count() == 1;
         let (why, reply) = why_late(awaits_room, begun.elapsed());
         tracing::warn!("{id}: {why}: the client gets {reply} and must try again");
         if is_first {
@@ -114,14 +149,14 @@ impl Acceptor {
         commit_seq: CommitSeq,
         id: QueueId,
         begun: Instant,
-        accept: impl FnOnce(&Arc<Driver>) + Send + 'static,
+        accept: impl FnOnce(&Arc<I>) + Send + 'static,
     ) {
-        let (driver, late) = (self.driver.clone(), self.late(id, begun));
-        let durable = driver.spool.durable(commit_seq);
+        let (intake, late) = (self.intake.clone(), self.late(id, begun));
+        let durable = self.spool.durable(commit_seq);
         tokio::spawn(async move {
             match durable.await {
-                Ok(()) => accept(&driver),
-                Err(failure) => driver.spool_failed(&failure),
+                Ok(()) => accept(&intake),
+                Err(failure) => intake.spool_failed(Some(&failure)),
             }
             drop(late);
         });
@@ -136,7 +171,7 @@ impl Acceptor {
         uid: u32,
         mut draft: Draft,
     ) -> Result<QueueId, Refusal> {
-        let (config, facts) = (self.driver.current(), Facts::new(Source::Local { uid }));
+        let (config, facts) = (self.intake.site(), Facts::new(Source::Local { uid }));
         let (pipeline, rules) = (&config.pipeline, config.rules());
         let (mut memory, mut decisions) = (pipeline.begin(SessionMemory::default()), Decisions::default());
         self.room().map_err(|reply| refusal(&reply))?;
@@ -161,7 +196,7 @@ impl Acceptor {
     /// # Errors
     /// Why the daemon does not take it, for good or for now.
     pub(crate) async fn hold_refused(self: &Arc<Self>, draft: Draft, why: &str) -> Result<QueueId, Refusal> {
-        let config = self.driver.current();
+        let config = self.intake.site();
         self.room().map_err(|reply| refusal(&reply))?;
         within_limits(&config.settings.limits, &draft).map_err(|reply| refusal(&reply))?;
         let mut decisions = Decisions::default();
@@ -172,7 +207,7 @@ impl Acceptor {
     /// Makes a draft that was decided on durable, and queues it.
     async fn accept_draft(
         self: &Arc<Self>,
-        config: Arc<ConfigSnapshot>,
+        config: Arc<Site>,
         draft: Draft,
         decisions: Decisions,
     ) -> Result<QueueId, Refusal> {
@@ -202,7 +237,7 @@ impl Acceptor {
                 continue;
             };
             let length_bytes = chunk.len() as u32;
-            match self.with_deadline(|| self.driver.spool.store_for(envelope, chunk.clone())).await {
+            match self.with_deadline(|| self.spool.store_for(envelope, chunk.clone())).await {
                 Ok(chunk_id) => parts.push(Part::Stored { chunk_id, length_bytes }),
                 Err(refused) => {
                     self.forget(&parts);
@@ -217,12 +252,12 @@ impl Acceptor {
     fn forget(&self, parts: &[Part]) {
         let chunk_ids = chunk_ids(parts);
         if !chunk_ids.is_empty() {
-            self.driver.spool.discard_chunks(&chunk_ids);
+            self.spool.discard_chunks(&chunk_ids);
         }
     }
 
     /// As [`Acceptor::accept`], in a task of its own: whoever asked may go away, and what is durable has to be queued.
-    async fn accept_in_task(self: &Arc<Self>, config: Arc<ConfigSnapshot>, accepted: Accepted) -> Reply {
+    async fn accept_in_task(self: &Arc<Self>, config: Arc<Site>, accepted: Accepted) -> Reply {
         let own = self.clone();
         let accepted = tokio::spawn(async move { own.accept(&config, accepted).await });
         accepted.await.unwrap_or(replies::LOCAL_ERROR)
@@ -230,7 +265,7 @@ impl Acceptor {
 
     /// Ends the pipeline: makes the message durable and queues it, unless the draft was discarded. Returns the reply,
     /// which is positive only when the message would survive a power cut.
-    async fn accept(&self, config: &ConfigSnapshot, accepted: Accepted) -> Reply {
+    async fn accept(&self, config: &Site, accepted: Accepted) -> Reply {
         let (message, logged) = match accepted {
             Accepted::Message { mut message, held, discarded, expanded } => {
                 verp::apply(&config.settings.addresses, &mut message.envelope);
@@ -249,7 +284,7 @@ impl Acceptor {
             }
             Accepted::Discarded { id, envelope, content, reason } => {
                 self.forget(content.parts());
-                self.driver.delivery_log.discarded(id, envelope.reverse_path.as_str(), None, &reason);
+                self.intake.log().discarded(id, envelope.reverse_path.as_str(), None, &reason);
                 return queued_as(id);
             }
         };
@@ -262,13 +297,13 @@ impl Acceptor {
         let reports = || logged.reports.iter().cloned().map(Entry::Accept);
         let portions = || std::iter::once(&message).chain(&logged.rest);
         let entries = || portions().map(|portion| accept::entry(portion, logged.held.clone()));
-        let submit = || self.driver.spool.submit(entries().chain(reports()).collect());
+        let submit = || self.spool.submit(entries().chain(reports()).collect());
         let commit_seq = match self.with_deadline(submit).await {
             Ok(commit_seq) => commit_seq,
             Err(refused) => {
                 portions().for_each(|portion| self.forget(portion.content.parts()));
                 if refused == Refused::Poisoned {
-                    self.driver.failed.notify_one();
+                    self.intake.spool_failed(None);
                 }
                 return Self::refusal(refused);
             }
@@ -276,17 +311,17 @@ impl Acceptor {
         match self.stored(commit_seq).await {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => {
-                self.driver.spool_failed(&failure);
+                self.intake.spool_failed(Some(&failure));
                 return replies::LOCAL_ERROR;
             }
             Err(reply) => {
-                self.finish_late(commit_seq, id, begun, move |driver| logged.accept(driver, message, true));
+                self.finish_late(commit_seq, id, begun, move |intake| logged.accept(intake, message, true));
                 return reply;
             }
         }
         probe::probe!(postrider, queue_create_done, id.0);
-        self.driver.accept_latency.record(begun.elapsed());
-        logged.accept(&self.driver, message, false);
+        self.latency.record(begun.elapsed());
+        logged.accept(&self.intake, message, false);
         probe::probe!(postrider, message_accepted, id.0, size_bytes);
         queued_as(id)
     }
@@ -314,7 +349,7 @@ impl Acceptor {
                     return Err(reply);
                 }
             };
-            let id = self.driver.ids.next(UnixMillis::now().0);
+            let id = self.ids.next(UnixMillis::now().0);
             tracing::info!("{id}: {} further recipients of {}", recipients.len(), message.id);
             let envelope = Envelope { recipients, ..without.clone() };
             let Message { arrived, ref origin, .. } = *message;
@@ -332,7 +367,7 @@ impl Acceptor {
             };
             let copied = match self.load_arriving(chunk_id).await {
                 Ok(piece) => {
-                    let store = || self.driver.spool.store_for(&message.envelope, piece.clone());
+                    let store = || self.spool.store_for(&message.envelope, piece.clone());
                     self.with_deadline(store).await.map_err(Self::refusal)
                 }
                 Err(failure) => {
@@ -357,12 +392,12 @@ impl Acceptor {
     /// Composes the reports on expanded recipients, and takes them through the pipeline.
     async fn reports_on(
         &self,
-        config: &ConfigSnapshot,
+        config: &Site,
         expanded: &accept::Expanded,
         message: &Message,
     ) -> Vec<SharedMessage> {
-        let (engine, ids) = (&config.engine, &self.driver.ids);
-        let composed = expanded.compose(message, &engine.hostname, &engine.reports, ids, UnixMillis::now());
+        let hostname = config.settings.hostname.as_str();
+        let composed = expanded.compose(message, hostname, &config.reports, &self.ids, UnixMillis::now());
         let mut reports = Vec::with_capacity(composed.len());
         for report in composed {
             let judged = config.pipeline.judge_report(config.rules(), report);
@@ -385,13 +420,13 @@ impl Acceptor {
     /// Waits for the commit of a message. Returns the reply for a client that need not wait any longer.
     async fn stored(&self, commit_seq: CommitSeq) -> Result<Result<(), SpoolFailure>, Reply> {
         let until = Instant::now() + self.commit_timeout();
-        let mut durable = pin!(self.driver.durable(commit_seq));
+        let mut durable = pin!(self.intake.durable(commit_seq));
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if let Ok(stored) = timeout(left.min(SPACE_TIMEOUT), durable.as_mut()).await {
                 return Ok(stored);
             }
-            if self.driver.spool.pressure().awaits_room {
+            if self.spool.pressure().awaits_room {
                 return Err(replies::NO_ROOM);
             }
             if Instant::now() >= until {
@@ -402,7 +437,7 @@ impl Acceptor {
 
     /// Counts a rejected command, where a limit is set for that.
     fn count_failure(&self, facts: &Facts) {
-        let (config, Source::Smtp { peer, listener, .. }) = (self.driver.current(), &facts.source) else {
+        let (config, Source::Smtp { peer, listener, .. }) = (self.intake.site(), &facts.source) else {
             return;
         };
         let facts =
@@ -434,16 +469,16 @@ struct LoggedDecisions {
 
 impl LoggedDecisions {
     /// Logs the decisions, and queues the message, which is durable.
-    fn accept(&self, driver: &Arc<Driver>, message: SharedMessage, is_late: bool) {
+    fn accept<I: Intake>(&self, intake: &Arc<I>, message: SharedMessage, is_late: bool) {
         for (recipient, reason) in &self.discarded {
             let from = message.envelope.reverse_path.as_str();
-            driver.delivery_log.discarded(message.id, from, Some(recipient), reason);
+            intake.log().discarded(message.id, from, Some(recipient), reason);
         }
         for portion in std::iter::once(message).chain(self.rest.iter().cloned()) {
-            driver.accept(portion, self.held.clone(), is_late);
+            intake.accepted(portion, self.held.clone(), is_late);
         }
         for report in &self.reports {
-            driver.accept(report.clone(), None, false);
+            intake.accepted(report.clone(), None, false);
         }
     }
 }
@@ -478,7 +513,7 @@ fn refusal(reply: &Reply) -> Refusal {
 /// The daemon's context of a session.
 pub(crate) struct SessionContext {
     /// By which the transaction is judged, whatever is reloaded meanwhile.
-    config: Arc<ConfigSnapshot>,
+    config: Arc<Site>,
     facts: Facts,
     /// The decisions of the stage connect.
     connected: Decisions,
@@ -495,14 +530,14 @@ pub(crate) struct SessionContext {
 }
 
 impl SessionContext {
-    fn new(config: Arc<ConfigSnapshot>, facts: Facts) -> Self {
+    fn new(config: Arc<Site>, facts: Facts) -> Self {
         let [connected, connection, decisions] = Default::default();
         let memory = config.pipeline.begin(SessionMemory::default());
         Self { config, facts, connected, connection, decisions, login: None, bindings: None, memory }
     }
 
     /// A transaction is judged by one configuration, the current one at its begin.
-    fn begin_transaction(&mut self, config: Arc<ConfigSnapshot>) {
+    fn begin_transaction(&mut self, config: Arc<Site>) {
         self.decisions.clone_from(&self.connection);
         if !Arc::ptr_eq(&self.config, &config) {
             self.memory = config.pipeline.begin(std::mem::take(&mut self.memory));
@@ -536,11 +571,11 @@ fn or_positive(positive: Reply) -> impl FnOnce(Result<(), Reply>) -> Reply + Sen
     move |judged| judged.err().unwrap_or(positive)
 }
 
-impl Service for Acceptor {
+impl<I: Intake> Service for Acceptor<I> {
     type Context = SessionContext;
 
     fn connected<'a>(&'a self, client: &'a Client) -> Answer<'a, Result<SessionContext, Reply>> {
-        if self.driver.spool.pressure().poisoned {
+        if self.spool.pressure().poisoned {
             return Answer::Ready(Err(replies::LOCAL_ERROR_CLOSING));
         }
         let Client { peer, local, listener, .. } = *client;
@@ -549,7 +584,7 @@ impl Service for Acceptor {
             certificate: client.certificate().cloned(),
             ..Facts::new(Source::Smtp { peer, local, listener })
         };
-        let mut context = SessionContext::new(self.driver.current(), facts);
+        let mut context = SessionContext::new(self.intake.site(), facts);
         if listener == ListenerKind::Relay && !context.config.policy.may_relay(peer.ip()) {
             return Answer::Ready(Err(replies::NO_ACCESS));
         }
@@ -585,7 +620,7 @@ impl Service for Acceptor {
     }
 
     fn is_trusted(&self, client: &Client) -> bool {
-        client.peer == UNIX_CLIENT || self.driver.current().policy.may_relay(client.peer.ip())
+        client.peer == UNIX_CLIENT || self.intake.site().policy.may_relay(client.peer.ip())
     }
 
     fn hello<'a>(&'a self, context: &'a mut SessionContext, name: &'a str) -> Answer<'a, Reply> {
@@ -608,7 +643,7 @@ impl Service for Acceptor {
         if let Err(reply) = room {
             return Answer::Ready(reply);
         }
-        context.begin_transaction(self.driver.current());
+        context.begin_transaction(self.intake.site());
         let lowered = context.lowers_priority(envelope);
         let positive = if lowered { replies::PRIORITY_LOWERED } else { replies::SENDER_OK };
         let judged = context.run(Stage::Mail, |view| view.with_envelope(envelope));
@@ -634,7 +669,7 @@ impl Service for Acceptor {
     }
 
     fn next_id(&self) -> QueueId {
-        self.driver.ids.next(UnixMillis::now().0)
+        self.ids.next(UnixMillis::now().0)
     }
 
     fn header<'a>(
@@ -706,7 +741,7 @@ impl Service for Acceptor {
         if context.is_stranger() {
             self.space_for_strangers(chunk.len() as u64).map_err(StoreError::Refused)?;
         }
-        self.driver.spool.store_for(envelope, chunk).map_err(|refused| match refused {
+        self.spool.store_for(envelope, chunk).map_err(|refused| match refused {
             Refused::Busy => StoreError::Busy,
             refused => StoreError::Refused(Self::refusal(refused)),
         })
@@ -717,16 +752,16 @@ impl Service for Acceptor {
     }
 
     fn discard_chunks(&self, chunk_ids: &[ChunkId]) {
-        self.driver.spool.discard_chunks(chunk_ids);
+        self.spool.discard_chunks(chunk_ids);
     }
 
     fn log_reject(&self, client: &Client, stage: &'static str, envelope: Option<&Envelope>, reply: &Reply) {
-        self.driver.delivery_log.rejected(client, stage, envelope, reply);
+        self.intake.log().rejected(client, stage, envelope, reply);
         let Client { peer, local, listener, .. } = *client;
         self.count_failure(&Facts::new(Source::Smtp { peer, local, listener }));
     }
 
     fn log_connection(&self, client: &Client, event: ConnectionEvent<'_>) {
-        self.driver.delivery_log.connection(client, &event);
+        self.intake.log().connection(client, &event);
     }
 }

@@ -2,12 +2,14 @@
 
 pub(crate) mod generic;
 
-use super::driver::{Abandonment, Driver, Leased};
+use super::{
+    acceptor::unreadable,
+    driver::{Abandonment, Driver, Leased},
+};
 use bytes::Bytes;
 use delivery::{LeasedMessage, Progress, WorkSource};
 use engine::{Abandoned, ConnectionId, Event};
 use mail::{Attempt, ChunkId, Destination, Enhanced, ForwardPath, Outcome, SharedMessage};
-use spool::SpoolFailure;
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, Ordering},
@@ -200,9 +202,4 @@ impl Drop for Idle<'_> {
             self.work.driver.handle(Event::ConnectionNotIdle(self.work.connection));
         }
     }
-}
-
-/// A spool that cannot give a message back now may be able to after a restart or repair.
-pub(super) fn unreadable(failure: &SpoolFailure) -> Outcome {
-    Outcome::deferred(Enhanced(4, 3, 0), format!("read the message from the spool: {failure}"))
 }

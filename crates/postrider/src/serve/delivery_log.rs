@@ -2,34 +2,30 @@
 
 mod message_id;
 
+use super::acceptor::AcceptLog;
 use control::Matched;
-use inbound::{Break, Client, ConnectionEvent};
 use mail::{
-    Attempt, Cause, DeliverBy, DeliverByMode, Destination, Disposition, Envelope, Message, Outcome, QueueId,
-    Reply, UnixMillis, plain_text,
+    Attempt, Cause, DeliverBy, DeliverByMode, Destination, Disposition, Message, Outcome, QueueId, UnixMillis,
 };
 use message_id::message_id;
 use report::{
     Event, EventStream,
     dsn::DsnKind,
-    event::{Accepted, Attempted, Changed, NotMailed, Notification, Rejected, SessionBreak, Status, Waiting},
+    event::{Accepted, Attempted, Changed, NotMailed, Notification, Status, Waiting},
 };
-use std::net::SocketAddr;
 
 /// Called with the outcomes of every attempt.
 type Observer = Box<dyn Fn(&[(u32, Outcome)]) + Send + Sync>;
 
 /// Appends events of messages and clients to the stream.
 pub(crate) struct DeliveryLog {
-    stream: EventStream,
-    /// Connections and TLS handshakes are logged, too.
-    logs_connections: bool,
+    accept: AcceptLog,
     observer: Option<Observer>,
 }
 
 impl DeliveryLog {
     pub(crate) fn new(stream: EventStream, logs_connections: bool) -> Self {
-        Self { stream, logs_connections, observer: None }
+        Self { accept: AcceptLog::new(stream, logs_connections), observer: None }
     }
 
     /// Creates a log whose outcomes are also passed to an observer.
@@ -37,12 +33,21 @@ impl DeliveryLog {
         stream: EventStream,
         observer: impl Fn(&[(u32, Outcome)]) + Send + Sync + 'static,
     ) -> Self {
-        Self { stream, logs_connections: false, observer: Some(Box::new(observer)) }
+        Self { accept: AcceptLog::new(stream, false), observer: Some(Box::new(observer)) }
+    }
+
+    /// Returns the log of what happens before a message is in the queue.
+    pub(crate) fn of_accept(&self) -> &AcceptLog {
+        &self.accept
+    }
+
+    fn stream(&self) -> &EventStream {
+        self.accept.stream()
     }
 
     /// Appends an event that needs nothing of the daemon's types.
     pub(crate) fn write(&self, event: &Event<'_>) {
-        self.stream.write(event);
+        self.stream().write(event);
     }
 
     /// Logs that a message is durable and queued.
@@ -50,7 +55,7 @@ impl DeliveryLog {
         let options = message.envelope.options.as_deref();
         let origin = message.origin.to_string();
         let deliver_by = options.and_then(|options| options.deliver_by.map(deadline_text));
-        self.stream.write(&Event::Accepted(Accepted {
+        self.stream().write(&Event::Accepted(Accepted {
             id: message.id,
             from: message.envelope.reverse_path.as_str(),
             recipient_count: message.envelope.recipients.len() as u32,
@@ -85,7 +90,7 @@ impl DeliveryLog {
             if status == Status::Expired {
                 expired_from = Some(from);
             }
-            self.stream.write(&Event::Attempt(Attempted {
+            self.stream().write(&Event::Attempt(Attempted {
                 id: message.id,
                 from,
                 to: recipient_of(message, *recipient),
@@ -102,7 +107,7 @@ impl DeliveryLog {
             }));
         }
         if let Some(from) = expired_from {
-            self.stream.write(&Event::Expired { id: message.id, from });
+            self.stream().write(&Event::Expired { id: message.id, from });
         }
     }
 
@@ -115,7 +120,7 @@ impl DeliveryLog {
         outcome: &Outcome,
         until: Option<UnixMillis>,
     ) {
-        self.stream.write(&Event::Waiting(Waiting {
+        self.stream().write(&Event::Waiting(Waiting {
             id: message.id,
             from: message.envelope.reverse_path_of(recipient).as_str(),
             to: recipient_of(message, recipient),
@@ -138,14 +143,14 @@ impl DeliveryLog {
             }
             DsnKind::DoubleBounce => Notification::DoubleBounce,
         };
-        self.stream.write(&Event::Notified { id, notification, kind });
+        self.stream().write(&Event::Notified { id, notification, kind });
     }
 
     /// Logs failures of a notification about which the postmaster gets no mail.
     pub(crate) fn not_mailed(&self, message: &Message, failures: &[(u32, Outcome)], why: NotMailed) {
         for (recipient, outcome) in failures {
             let (id, to) = (message.id, recipient_of(message, *recipient));
-            self.stream.write(&Event::NotMailed { id, to, reason: &outcome.text, why });
+            self.stream().write(&Event::NotMailed { id, to, reason: &outcome.text, why });
         }
     }
 
@@ -154,82 +159,23 @@ impl DeliveryLog {
         for (recipient, _) in results {
             let from = message.envelope.reverse_path_of(*recipient).as_str();
             let to = recipient_of(message, *recipient);
-            self.stream.write(&Event::Deleted { id: message.id, from, to, index: Some(*recipient) });
+            self.stream().write(&Event::Deleted { id: message.id, from, to, index: Some(*recipient) });
         }
     }
 
     /// Logs that all recipients of a message are finished.
     pub(crate) fn completed(&self, id: QueueId) {
-        self.stream.write(&Event::Completed(id));
-    }
-
-    /// Logs that a client's command was rejected.
-    pub(crate) fn rejected(&self, client: &Client, stage: &str, envelope: Option<&Envelope>, reply: &Reply) {
-        let (rule, reply) = (reply.rule(), reply.to_string());
-        let from = envelope.map(|e| e.reverse_path.as_str());
-        let to = envelope.and_then(|e| e.recipients.last()).map(|r| r.path.as_str());
-        let rejected = Rejected { client: client.peer, stage, login: None, from, to, reply: &reply, rule };
-        self.stream.write(&Event::Rejected(rejected));
-    }
-
-    /// Logs that a client could not log in. `user`: the name that it gave.
-    pub(crate) fn login_failed(
-        &self,
-        client: SocketAddr,
-        user: Option<&str>,
-        mechanism: &str,
-        reply: &Reply,
-    ) {
-        let (stage, reply) = (format!("AUTH {mechanism}"), reply.to_string());
-        let rejected =
-            Rejected { client, stage: &stage, login: user, from: None, to: None, reply: &reply, rule: None };
-        self.stream.write(&Event::Rejected(rejected));
-    }
-
-    /// Logs an event of a client's connection, if connections are logged. What fails is always logged.
-    pub(crate) fn connection(&self, client: &Client, event: &ConnectionEvent<'_>) {
-        let peer = client.peer;
-        match *event {
-            ConnectionEvent::Connected if self.logs_connections => {
-                self.stream.write(&Event::Connected { client: peer, listener: client.listener.as_str() });
-            }
-            ConnectionEvent::TlsEstablished if self.logs_connections => {
-                let cipher = client.cipher().unwrap_or_default();
-                let is_trusted = client.certificate().is_some_and(|certificate| certificate.is_trusted);
-                self.stream.write(&Event::ClientTls { client: peer, cipher, is_trusted });
-            }
-            ConnectionEvent::Disconnected(counts) if self.logs_connections => {
-                let commands = counts.to_string();
-                self.stream.write(&Event::Disconnected { client: peer, commands: &commands });
-            }
-            ConnectionEvent::Connected
-            | ConnectionEvent::TlsEstablished
-            | ConnectionEvent::Disconnected(_) => {}
-            ConnectionEvent::TlsFailed(e) => {
-                let error = plain_text(&e.to_string()).into_owned();
-                self.stream.write(&Event::ClientTlsFailed { client: peer, error: &error });
-            }
-            ConnectionEvent::Broken { cause, after } => {
-                let cause = match cause {
-                    Break::Lost => SessionBreak::Lost,
-                    Break::Timeout => SessionBreak::Timeout,
-                    Break::TooManyErrors => SessionBreak::TooManyErrors,
-                    Break::OutOfSync => SessionBreak::OutOfSync,
-                    Break::OtherProtocol => SessionBreak::OtherProtocol,
-                };
-                self.stream.write(&Event::SessionBroken { client: peer, cause, after });
-            }
-        }
+        self.stream().write(&Event::Completed(id));
     }
 
     /// Logs the TLS of a new connection to a next hop. `tls`: as in [`Attempt::tls`].
     pub(crate) fn server_tls(&self, relay: &str, tls: &str) {
-        if self.logs_connections && !tls.is_empty() {
+        if self.accept.logs_connections() && !tls.is_empty() {
             let (cipher, is_verified) = match tls.strip_suffix(":verified") {
                 Some(cipher) => (cipher, true),
                 None => (tls, false),
             };
-            self.stream.write(&Event::ServerTls { relay, cipher, is_verified });
+            self.stream().write(&Event::ServerTls { relay, cipher, is_verified });
         }
     }
 
@@ -242,7 +188,7 @@ impl DeliveryLog {
         since: UnixMillis,
     ) {
         let destination = destination.to_string();
-        self.stream.write(&Event::Suspended {
+        self.stream().write(&Event::Suspended {
             destination: &destination,
             reason: &outcome.text,
             until,
@@ -252,12 +198,12 @@ impl DeliveryLog {
 
     /// Logs that a destination is reached again.
     pub(crate) fn resumed(&self, destination: &Destination) {
-        self.stream.write(&Event::Resumed { destination: &destination.to_string() });
+        self.stream().write(&Event::Resumed { destination: &destination.to_string() });
     }
 
     /// Logs that a message is held from the start.
     pub(crate) fn held(&self, id: QueueId, reason: &str) {
-        self.stream.write(&Event::Held { id, reason });
+        self.stream().write(&Event::Held { id, reason });
     }
 
     /// Logs what an operator does to a message.
@@ -269,27 +215,22 @@ impl DeliveryLog {
         detail: Option<&str>,
     ) {
         let (id, reason) = (meant.id, meant.reason.as_deref());
-        self.stream.write(&Event::Changed(Changed { id, action, user, uid, reason, detail }));
-    }
-
-    /// Logs that a message was accepted and discarded.
-    pub(crate) fn discarded(&self, id: QueueId, from: &str, to: Option<&str>, reason: &str) {
-        self.stream.write(&Event::Discarded { id, from, to, reason });
+        self.stream().write(&Event::Changed(Changed { id, action, user, uid, reason, detail }));
     }
 
     /// Returns the number of events and lines that were dropped.
     pub(crate) fn lost_count(&self) -> u64 {
-        self.stream.lost_count()
+        self.stream().lost_count()
     }
 
     /// Returns why logs or the history lose events now, in words.
     pub(crate) fn faults(&self) -> Vec<String> {
-        self.stream.faults()
+        self.stream().faults()
     }
 
     /// Opens the files again after a log rotation.
     pub(crate) fn reopen(&self) {
-        self.stream.reopen();
+        self.stream().reopen();
     }
 }
 

@@ -2,8 +2,12 @@
 //! spool and the delivery log have their own.
 
 use super::{
-    clock::Clock, delivery_log::DeliveryLog, latency::LatencyCounter, snapshot::ConfigSnapshot,
-    unstored::UnstoredMessages, workers,
+    acceptor::{AcceptLog, Intake, UnstoredMessages},
+    clock::Clock,
+    delivery_log::DeliveryLog,
+    site::Site,
+    snapshot::ConfigSnapshot,
+    workers,
 };
 use bytes::Bytes;
 use delivery::{Progress, Step};
@@ -15,7 +19,7 @@ use mail::{
     Attempt, ChunkId, Destination, Enhanced, IdSource, Message, Outcome, Part, QueueId, SharedMessage,
     UnixMillis,
 };
-use queue::{CommandResult, Millis};
+use queue::{CancelAs, CommandResult, Millis};
 use spool::{CommitSeq, CommitWaiters, Refused, Spool, SpoolFailure};
 use std::{
     cell::RefCell,
@@ -159,8 +163,6 @@ pub(crate) struct Driver {
     connection_drift: AtomicU64,
     /// The time of the last warning that connections are short.
     short_warned_at: AtomicI64,
-    /// The time from the submission of a message to the spool until it is durable.
-    pub(crate) accept_latency: LatencyCounter,
     current: RwLock<Arc<ConfigSnapshot>>,
     timer: Notify,
     /// Time in which the start read the spool.
@@ -203,7 +205,6 @@ impl Driver {
             conflicts: AtomicU64::new(0),
             connection_drift: AtomicU64::new(0),
             short_warned_at: AtomicI64::new(Millis::MIN),
-            accept_latency: LatencyCounter::default(),
             current: RwLock::new(current),
             timer: Notify::new(),
             start_read_us: AtomicU64::new(0),
@@ -614,23 +615,6 @@ impl Driver {
         }
     }
 
-    // ---- messages in ----
-
-    /// Logs and queues a message that is durable. `is_late`: its client was told to try again.
-    pub(crate) fn accept(self: &Arc<Self>, message: SharedMessage, held: Option<Box<str>>, is_late: bool) {
-        self.delivery_log.accepted(&message);
-        if let Some(reason) = &held {
-            self.delivery_log.held(message.id, reason);
-        }
-        let routed = Routed::new(self.current(), &message.envelope);
-        self.handle(Event::Accepted { message, routed, held, is_late });
-    }
-
-    /// Waits until it would survive a power cut.
-    pub(crate) async fn durable(&self, commit_seq: CommitSeq) -> Result<(), SpoolFailure> {
-        self.commit_waiters.durable(workers::number(), &*self.spool, commit_seq).await
-    }
-
     // ---- reading ----
 
     /// The message, from memory or read back.
@@ -724,5 +708,59 @@ impl Driver {
                 () = self.timer.notified() => {}
             }
         }
+    }
+}
+
+impl Intake for Driver {
+    fn site(&self) -> Arc<Site> {
+        self.current().site.clone()
+    }
+
+    fn log(&self) -> &AcceptLog {
+        self.delivery_log.of_accept()
+    }
+
+    async fn durable(&self, commit_seq: CommitSeq) -> Result<(), SpoolFailure> {
+        self.commit_waiters.durable(workers::number(), &*self.spool, commit_seq).await
+    }
+
+    async fn load(&self, chunk_id: ChunkId) -> Result<Bytes, SpoolFailure> {
+        Self::load(self, chunk_id).await
+    }
+
+    fn accepted(self: &Arc<Self>, message: SharedMessage, held: Option<Box<str>>, is_late: bool) {
+        self.delivery_log.accepted(&message);
+        if let Some(reason) = &held {
+            self.delivery_log.held(message.id, reason);
+        }
+        let routed = Routed::new(self.current(), &message.envelope);
+        self.handle(Event::Accepted { message, routed, held, is_late });
+    }
+
+    fn spool_failed(&self, failure: Option<&SpoolFailure>) {
+        match failure {
+            Some(failure) => Self::spool_failed(self, failure),
+            None => self.failed.notify_one(),
+        }
+    }
+
+    fn unstored(&self) -> &UnstoredMessages {
+        &self.unstored
+    }
+
+    fn forgo(self: &Arc<Self>, id: QueueId, reason: &str) {
+        let (recipients, cancel_as, reason) = (None, CancelAs::Delete, Some(reason.into()));
+        // Nobody waits for the answer.
+        drop(self.request(Command::Cancel { id, recipients, cancel_as, reason }));
+    }
+
+    async fn start_queue(self: &Arc<Self>, is_meant: impl Fn(&Destination) -> bool + Send) -> Option<u64> {
+        let queued = self.lock().engine.queue().queued_for(is_meant);
+        let count = queued.iter().map(|(_, count)| count).sum();
+        if count > 0 {
+            let destinations = queued.into_iter().map(|(destination, _)| destination).collect();
+            self.request(Command::FlushDestinations(destinations)).await.ok()?.ok()?;
+        }
+        Some(count)
     }
 }

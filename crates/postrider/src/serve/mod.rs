@@ -12,6 +12,7 @@ mod delivery_log;
 mod dovecot_watch;
 mod driver;
 mod engine_setup;
+mod expansions;
 mod expiry;
 pub(crate) mod helper;
 mod latency;
@@ -24,9 +25,11 @@ pub(crate) mod pipeline;
 mod process;
 mod progress;
 pub(crate) mod queue_run;
+mod redirect;
 mod reload;
 mod resources;
 mod scrape;
+mod site;
 pub(crate) mod site_warnings;
 pub(crate) mod snapshot;
 mod sockets;
@@ -35,7 +38,6 @@ mod terminal;
 mod tls;
 mod unreachable;
 mod unscheduled;
-mod unstored;
 mod verifier;
 pub(crate) mod verp;
 mod welcome;
@@ -77,8 +79,8 @@ pub(crate) struct Daemon {
     /// For tasks and threads that the daemon begins.
     itself: Weak<Self>,
     driver: Arc<Driver>,
-    acceptor: Arc<Acceptor>,
-    inbound: Arc<Inbound<Acceptor>>,
+    acceptor: Arc<Acceptor<Driver>>,
+    inbound: Arc<Inbound<Acceptor<Driver>>>,
     /// The configuration file, read again at a reload; none for the embedded default.
     source: Option<PathBuf>,
     /// The settings of the start: a reload keeps those that need a restart.

@@ -2,9 +2,10 @@
 
 use super::{
     Daemon,
-    acceptor::redirect::{self, Redirected},
+    acceptor::Acceptor,
     copy,
     driver::{Driver, State},
+    redirect::{self, Redirected},
     snapshot::ConfigSnapshot,
 };
 use bytes::Bytes;
@@ -119,7 +120,7 @@ impl Operations for Daemon {
         let (user, mut applied) = (user_of(uid), Applied::default());
         let target = redirect::target(&self.driver.current(), to).await?.0;
         for one in meant {
-            match self.acceptor.redirect(one, &target, &user).await? {
+            match self.redirect_message(one, &target, &user).await? {
                 Redirected::Missing => continue,
                 Redirected::Unchanged => applied.add_unchanged("being delivered now"),
                 Redirected::Done { recipients, id } => {
@@ -209,7 +210,7 @@ impl Operations for Daemon {
             failure_count: condition.failure_count,
             fault: condition.fault,
         });
-        let (dropped, gauges) = (self.dropped(), gauges(&self.driver));
+        let (dropped, gauges) = (self.dropped(), gauges(&self.acceptor));
         Gauges {
             delivery_helper: helper,
             sandbox_fault: self.process.sandbox_fault(),
@@ -402,11 +403,12 @@ pub(super) fn shares(driver: &Driver) -> Vec<ConnectionShare> {
 }
 
 /// Speed, room and health of the spool.
-pub(super) fn gauges(driver: &Driver) -> Gauges {
+pub(super) fn gauges(acceptor: &Acceptor<Driver>) -> Gauges {
+    let driver = acceptor.intake();
     let pressure = driver.spool.pressure();
     let stats = driver.spool.commit_stats();
     let (client_connections, queue_connections, connection_drift) = driver.connection_counts();
-    let (accept_latency_count, accept_latency_mean_us, accept_latency_max_us) = driver.accept_latency.sums();
+    let (accept_latency_count, accept_latency_mean_us, accept_latency_max_us) = acceptor.latency().sums();
     let (held, unsummarized, busiest, silent) = {
         let state = driver.lock();
         let queue = state.engine.queue();

@@ -15,7 +15,7 @@ impl Daemon {
     /// Returns all metrics in the text format of OpenMetrics.
     pub(super) fn scrape(&self) -> String {
         let driver = &self.driver;
-        let gauges = operator::gauges(driver);
+        let gauges = operator::gauges(&self.acceptor);
         let (destinations, queued_messages) = {
             let state = driver.lock();
             (state.engine.queue().destinations(), state.engine.queue().len() as u64)
@@ -58,7 +58,7 @@ impl Daemon {
             spool_is_faulty: gauges.failure.is_some() || !gauges.faults.is_empty(),
             accept_latency_count: gauges.accept_latency_count,
             unwritten_count: gauges.unwritten,
-            accept_latency_sum_us: driver.accept_latency.sum_us(),
+            accept_latency_sum_us: self.acceptor.latency().sum_us(),
             log_faults: driver.delivery_log.faults().len() as u64,
             log_lost: driver.delivery_log.lost_count(),
             resident_bytes: resident_bytes(),

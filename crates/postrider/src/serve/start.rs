@@ -9,7 +9,7 @@ use super::{
     dovecot_watch,
     driver::Driver,
     engine_setup::EngineSetup,
-    expiry,
+    expansions, expiry,
     helper::{self, HelperProcess},
     listeners,
     metrics_server::{self, MetricsSocket},
@@ -315,10 +315,10 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
         driver.begin(effects);
         warn_of_unread_postmaster(&driver, source.as_deref());
     }
-    let acceptor = Arc::new(Acceptor::new(driver.clone()));
+    let acceptor = Arc::new(Acceptor::new(driver.clone(), spool.clone(), driver.ids.clone()));
     let inbound = {
         let _context = runtime.enter();
-        acceptor.begin_expansions();
+        expansions::begin(&driver, &acceptor);
         let workers = WorkerPool::new(workers.handles(), workers::sharing());
         let inbound = wiring::inbound_settings(&settings, driver.current().logins.as_ref(), &server_tls);
         Inbound::new(acceptor.clone(), inbound, Some(server_tls.plain.clone()), workers)

@@ -7,6 +7,7 @@ use super::{
         Authenticated, Check, Copies, Filters, KnownToNextHop, LOOKUP_TIMEOUT, MapsChooseRoute,
         MissingFields, Pipeline, RouteDecides, RuleCheck, RuleSources, SenderOfLogin, Signatures,
     },
+    site::Site,
     snapshot::ConfigSnapshot,
     terminal::Terminal,
     tls::{self, ServerTls},
@@ -189,19 +190,19 @@ pub(crate) fn current(
     checks.extend(Signatures::new(&settings)?.map(|signatures| Box::new(signatures) as Box<dyn Check>));
     let authenticated = Authenticated::new(&settings, sources.dns());
     let pipeline = Pipeline::new(authenticated, RuleCheck::new(&settings), checks, Filters::new(&settings));
-    Ok(ConfigSnapshot {
+    let site = Site {
         kept_bytes: super::resources::kept_bytes(&settings.spool),
         settings,
-        engine,
+        reports: engine.reports.clone(),
         routes,
-        courier,
         policy,
         expansion,
         maps,
         pipeline,
         sources,
         logins,
-    })
+    };
+    Ok(ConfigSnapshot { site: Arc::new(site), engine, courier })
 }
 
 /// Returns the users of the settings, and the mechanisms that they can use; `None` if nobody can log in.

@@ -1,9 +1,9 @@
 //! AUTH (RFC 4954): one exchange after another, until one succeeds or too many have failed.
 
-use super::{Acceptor, SessionContext};
+use super::{Acceptor, Intake, SessionContext};
 use crate::serve::{
     logins::{DovecotExchange, LoginSettings, Store, logins_of},
-    snapshot::ConfigSnapshot,
+    site::Site,
 };
 use auth::{
     ChannelBindings, Failure, Mechanism, Question, ServerExchange, ServerFacts, Step, dovecot::ClientFacts,
@@ -26,7 +26,7 @@ pub(super) struct LoginSession {
 /// An exchange that is not over.
 struct OpenExchange {
     /// By which it began, whatever is reloaded meanwhile.
-    config: Arc<ConfigSnapshot>,
+    config: Arc<Site>,
     exchange: Exchange,
     mechanism: Box<str>,
     /// The name that the client gave.
@@ -52,7 +52,7 @@ enum Todo {
     Certificate(Option<Vec<u8>>),
 }
 
-impl Acceptor {
+impl<I: Intake> Acceptor<I> {
     pub(super) fn log_in<'a>(
         &'a self,
         context: &'a mut SessionContext,
@@ -81,13 +81,13 @@ impl Acceptor {
         mechanism: Box<str>,
         initial: Option<Vec<u8>>,
     ) -> Result<Todo, Reply> {
-        let config = self.driver.current();
+        let config = self.intake.site();
         // A reload may have taken logins away since EHLO.
         let Some(settings) = &config.logins else { return Err(replies::AUTH_FAILED_FOR_NOW) };
         let client = client_of(context);
         if self.logins.is_blocked(client.ip(), settings.failures_max) {
             let reply = replies::AUTH_FAILED_FOR_NOW;
-            self.driver.delivery_log.login_failed(client, None, &mechanism, &reply);
+            self.intake.log().login_failed(client, None, &mechanism, &reply);
             return Err(reply);
         }
         let (exchange, todo) = match (&settings.store, &settings.tokens, mechanism.parse::<Mechanism>()) {
@@ -243,7 +243,7 @@ impl Acceptor {
                 }
             }
         };
-        self.driver.delivery_log.login_failed(client, user, mechanism, &reply);
+        self.intake.log().login_failed(client, user, mechanism, &reply);
         self.count_failure(&context.facts);
         reply
     }

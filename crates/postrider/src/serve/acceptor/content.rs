@@ -1,9 +1,9 @@
 //! The content of a draft, from the verdicts of the checks to its storage: changed, shown to filters, and sealed.
 
-use super::{Acceptor, BEHIND};
+use super::{Acceptor, BEHIND, Intake};
 use crate::serve::{
     pipeline::{SessionMemory, ShownContent, View},
-    snapshot::ConfigSnapshot,
+    site::Site,
 };
 use bytes::Bytes;
 use engine::accept::{Decisions, Stage};
@@ -11,7 +11,7 @@ use mail::{ChunkId, QueueId, ReceivedContent, Reply};
 use spool::SpoolFailure;
 use std::time::Instant;
 
-impl Acceptor {
+impl<I: Intake> Acceptor<I> {
     /// Makes the changes that checks decided on, shows the content to the filters, and seals it. What is replaced in the spool is given
     /// back.
     ///
@@ -19,7 +19,7 @@ impl Acceptor {
     /// The reply that refuses the message. The caller gives back what is left of its content.
     pub(super) async fn finish_content(
         &self,
-        config: &ConfigSnapshot,
+        config: &Site,
         view: View<'_>,
         memory: &mut SessionMemory,
         id: QueueId,
@@ -47,7 +47,7 @@ impl Acceptor {
     pub(super) async fn load_arriving(&self, chunk_id: ChunkId) -> Result<Bytes, String> {
         let until = Instant::now() + self.commit_timeout();
         loop {
-            match self.driver.load(chunk_id).await {
+            match self.intake.load(chunk_id).await {
                 Err(SpoolFailure::Missing) if Instant::now() < until => tokio::time::sleep(BEHIND).await,
                 loaded => return loaded.map_err(|failure| failure.to_string()),
             }

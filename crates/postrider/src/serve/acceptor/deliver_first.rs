@@ -1,13 +1,11 @@
 //! `deliver-first`: the client gets its 250 when the next hop has the message, without a write, or when the message is stored
 //! because the next hop does not take it in time.
 
-use super::{Acceptor, LoggedDecisions};
-use crate::serve::{driver::Driver, snapshot::ConfigSnapshot, unstored::Settled};
-use engine::Command;
+use super::{Acceptor, Intake, LoggedDecisions, Settled, UnstoredMessages};
+use crate::serve::site::Site;
 use mail::{Enhanced, Part, QueueId, Reply, SharedMessage};
-use queue::CancelAs;
 use smtp::server::replies;
-use spool::Refused;
+use spool::{Refused, Spool};
 use std::time::{Duration, Instant};
 use tokio::{
     sync::oneshot::{self, error::RecvError},
@@ -19,26 +17,23 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Stores a queued message when its session ends before it is settled.
 struct StoreAtEnd<'a> {
-    driver: &'a Driver,
+    unstored: &'a UnstoredMessages,
+    spool: &'a dyn Spool,
     id: QueueId,
 }
 
 impl Drop for StoreAtEnd<'_> {
     fn drop(&mut self) {
-        if let Err(refused) = self.driver.unstored.store(&*self.driver.spool, self.id) {
+        if let Err(refused) = self.unstored.store(self.spool, self.id) {
             tracing::error!("{}: it stays in memory until it is delivered: {refused}", self.id);
         }
     }
 }
 
-impl Acceptor {
+impl<I: Intake> Acceptor<I> {
     /// Returns whether a message is offered to its next hops before it is stored. Large content is in the spool already, and
     /// what is stored with the message has to be stored now.
-    pub(super) fn delivers_first(
-        config: &ConfigSnapshot,
-        message: &SharedMessage,
-        logged: &LoggedDecisions,
-    ) -> bool {
+    pub(super) fn delivers_first(config: &Site, message: &SharedMessage, logged: &LoggedDecisions) -> bool {
         config.routes.delivers_first(&message.envelope)
             && logged.held.is_none()
             && logged.rest.is_empty()
@@ -49,22 +44,22 @@ impl Acceptor {
     /// Queues a message, and returns the reply when its next hop has it or when it is stored.
     pub(super) async fn deliver_first(
         &self,
-        config: &ConfigSnapshot,
+        config: &Site,
         message: SharedMessage,
         logged: LoggedDecisions,
         begun: Instant,
     ) -> Reply {
-        let (id, driver) = (message.id, &self.driver);
-        let mut settled = driver.unstored.keep(message.clone());
-        let at_end = StoreAtEnd { driver, id };
-        logged.accept(driver, message, false);
+        let (id, unstored) = (message.id, self.intake.unstored());
+        let mut settled = unstored.keep(message.clone());
+        let at_end = StoreAtEnd { unstored, spool: &*self.spool, id };
+        logged.accept(&self.intake, message, false);
         let in_time = timeout(config.settings.spool.deliver_first_timeout, &mut settled).await;
         let settled = match in_time {
             Ok(settled) => settled,
             Err(_) => match self.store_or_settle(id, &mut settled).await {
                 Ok(settled) => settled,
                 Err(refused) => {
-                    self.forgo(id);
+                    self.intake.forgo(id, "it could not be stored, and its client was told to try again");
                     return Self::refusal(refused);
                 }
             },
@@ -75,11 +70,11 @@ impl Acceptor {
             Ok(Settled::Deleted) => super::queued_as(id),
             Ok(Settled::Submitted(commit_seq)) => match self.stored(commit_seq).await {
                 Ok(Ok(())) => {
-                    driver.accept_latency.record(begun.elapsed());
+                    self.latency.record(begun.elapsed());
                     super::queued_as(id)
                 }
                 Ok(Err(failure)) => {
-                    driver.spool_failed(&failure);
+                    self.intake.spool_failed(Some(&failure));
                     replies::LOCAL_ERROR
                 }
                 Err(reply) => {
@@ -100,7 +95,7 @@ impl Acceptor {
         let until = Instant::now() + self.commit_timeout();
         loop {
             // What is submitted is settled.
-            let refused = self.driver.unstored.store(&*self.driver.spool, id).err();
+            let refused = self.intake.unstored().store(&*self.spool, id).err();
             match (timeout(ASK_AGAIN, &mut *settled).await, refused) {
                 (Ok(settled), _) => return Ok(settled),
                 (Err(_), Some(refused)) if Instant::now() >= until || refused == Refused::Poisoned => {
@@ -109,13 +104,5 @@ impl Acceptor {
                 (Err(_), _) => {}
             }
         }
-    }
-
-    /// Deletes a message whose client is told to send it again. An attempt that is under way goes on.
-    fn forgo(&self, id: QueueId) {
-        let reason = Some("it could not be stored, and its client was told to try again".into());
-        let (recipients, cancel_as) = (None, CancelAs::Delete);
-        // Nobody waits for the answer.
-        drop(self.driver.request(Command::Cancel { id, recipients, cancel_as, reason }));
     }
 }

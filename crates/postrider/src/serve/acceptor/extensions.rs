@@ -1,12 +1,9 @@
 //! Extensions that the daemon answers: VRFY, EXPN and ETRN; and the priority that a client may give its mail.
 
-use super::{Acceptor, SessionContext};
+use super::{Acceptor, Intake, SessionContext};
 use crate::serve::pipeline::{LOOKUP_FAILED, LOOKUP_TIMEOUT, View, is_trusted_client};
 use config::{DomainPattern, ForClients, Settings};
-use engine::{
-    Command,
-    accept::{Decisions, Source, Stage},
-};
+use engine::accept::{Decisions, Source, Stage};
 use inbound::Answer;
 use mail::{
     Destination, Edit, Enhanced, Envelope, Field, ForwardPath, Mailbox, NextHop, Priority, ReceivedContent,
@@ -110,13 +107,13 @@ fn parse_priority(value: &[u8]) -> Option<Priority> {
     std::str::from_utf8(value).ok()?.trim().parse().ok().and_then(Priority::new)
 }
 
-impl Acceptor {
+impl<I: Intake> Acceptor<I> {
     pub(super) fn answer_query<'a>(
         &'a self,
         context: &'a mut SessionContext,
         query: Query,
     ) -> Answer<'a, Reply> {
-        context.config = self.driver.current();
+        context.config = self.intake.site();
         match query {
             Query::Verify(_) if !context.offers(Keyword::Vrfy) => Answer::Ready(replies::CANNOT_VERIFY),
             Query::Expand(_) if !context.offers(Keyword::Expn) => Answer::Ready(replies::NOT_OFFERED),
@@ -163,22 +160,17 @@ impl Acceptor {
             own.contains(destination) || node.with_subdomains && is_subdomain(&destination.next_hop)
         };
         let is_shared = own.iter().any(|own| routes.is_shared(own, &node.domain));
-        let queued = self.driver.lock().engine.queue().queued_for(is_meant);
-        let count: u64 = queued.iter().map(|(_, count)| count).sum();
+        let Some(count) = self.intake.start_queue(is_meant).await else { return replies::CANNOT_QUEUE };
         if count == 0 {
             return replies::NOTHING_QUEUED;
         }
-        let destinations = queued.into_iter().map(|(destination, _)| destination).collect();
         tracing::info!("ETRN: the queue for {} is started", node.domain);
-        match self.driver.request(Command::FlushDestinations(destinations)).await {
-            // The number would be that of other domains, too.
-            Ok(Ok(_)) if node.with_subdomains || is_shared => replies::QUEUING_STARTED,
-            Ok(Ok(_)) => {
-                let text = format!("Ok, {count} pending messages for {} started", node.domain);
-                Reply::new(253, Enhanced(2, 0, 0), text)
-            }
-            Ok(Err(_)) | Err(_) => replies::CANNOT_QUEUE,
+        // The number would be that of other domains, too.
+        if node.with_subdomains || is_shared {
+            return replies::QUEUING_STARTED;
         }
+        let text = format!("Ok, {count} pending messages for {} started", node.domain);
+        Reply::new(253, Enhanced(2, 0, 0), text)
     }
 }
 

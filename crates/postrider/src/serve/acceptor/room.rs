@@ -1,7 +1,7 @@
 //! Room for one more message, in the queue and in the spool. The last of both is kept for mail of this site: whoever fills them must not
 //! stop it.
 
-use super::Acceptor;
+use super::{Acceptor, Intake};
 use crate::serve::resources::KEPT_SHARE;
 use mail::Reply;
 use smtp::server::replies;
@@ -28,7 +28,7 @@ impl Drop for EnteringGuard<'_> {
     }
 }
 
-impl Acceptor {
+impl<I: Intake> Acceptor<I> {
     /// Counts a message whose content has arrived, if there still is room for it: others may have taken the room that was there at
     /// MAIL.
     ///
@@ -39,7 +39,7 @@ impl Acceptor {
         self.entering.bytes.fetch_add(bytes, Ordering::Relaxed);
         let guard = EnteringGuard { entering: &self.entering, bytes };
         // Itself it counts already.
-        let pressure = self.driver.spool.pressure();
+        let pressure = self.spool.pressure();
         if self.message_count(&pressure) > self.messages_max(is_stranger) {
             return Err(replies::NO_ROOM);
         }
@@ -51,7 +51,7 @@ impl Acceptor {
 
     /// Is there room for one more?
     pub(super) fn room(&self) -> Result<(), Reply> {
-        self.room_by(&self.driver.spool.pressure())
+        self.room_by(&self.spool.pressure())
     }
 
     fn room_by(&self, pressure: &Pressure) -> Result<(), Reply> {
@@ -61,7 +61,7 @@ impl Acceptor {
         if pressure.free_bytes == 0 || self.message_count(pressure) >= self.messages_max(false) {
             // A full disk may be why others are late.
             Err(replies::NO_ROOM)
-        } else if self.late.count() > 0 {
+        } else if self.late_count() > 0 {
             Err(replies::SPOOL_BUSY)
         } else {
             Ok(())
@@ -70,7 +70,7 @@ impl Acceptor {
 
     /// Is there room for one more of a stranger?
     pub(super) fn room_for_strangers(&self) -> Result<(), Reply> {
-        let pressure = self.driver.spool.pressure();
+        let pressure = self.spool.pressure();
         self.room_by(&pressure)?;
         if self.message_count(&pressure) >= self.messages_max(true) {
             return Err(replies::NO_ROOM);
@@ -80,15 +80,15 @@ impl Acceptor {
 
     /// Is there space for so many bytes of a stranger, beside what is entering?
     pub(super) fn space_for_strangers(&self, bytes: u64) -> Result<(), Reply> {
-        self.space_beside(&self.driver.spool.pressure(), bytes)
+        self.space_beside(&self.spool.pressure(), bytes)
     }
 
     fn space_beside(&self, pressure: &Pressure, bytes: u64) -> Result<(), Reply> {
-        let kept_bytes = self.driver.current().kept_bytes;
+        let kept_bytes = self.intake.site().kept_bytes;
         // What is queued has taken no room yet.
         let entering_bytes = self.entering.bytes.load(Ordering::Relaxed);
         let wanted = [kept_bytes, pressure.queued_bytes, entering_bytes, bytes];
-        if self.driver.spool.room_bytes() < wanted.into_iter().fold(0, u64::saturating_add) {
+        if self.spool.room_bytes() < wanted.into_iter().fold(0, u64::saturating_add) {
             return Err(replies::NO_ROOM);
         }
         Ok(())
@@ -100,7 +100,7 @@ impl Acceptor {
 
     /// Messages in the queue when no more are taken.
     fn messages_max(&self, of_strangers: bool) -> u64 {
-        let max = self.driver.current().settings.queue.max_messages as u64;
+        let max = self.intake.site().settings.queue.max_messages as u64;
         if of_strangers { max - max.div_ceil(KEPT_SHARE) } else { max }
     }
 }

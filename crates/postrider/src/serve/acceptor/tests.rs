@@ -2,7 +2,7 @@
 
 mod checks;
 
-use super::{Acceptor, CHUNK_BYTES, SessionContext};
+use super::{Acceptor, CHUNK_BYTES, Intake, SessionContext};
 use crate::serve::{
     clock::Clock,
     connection,
@@ -144,7 +144,7 @@ fn draft(id: u64) -> Draft {
 }
 
 /// A client that may send everywhere.
-fn connected(acceptor: &Acceptor) -> SessionContext {
+fn connected(acceptor: &Acceptor<Driver>) -> SessionContext {
     let address = "127.0.0.1:1".parse().unwrap();
     now(acceptor.connected(&Client {
         peer: address,
@@ -168,17 +168,17 @@ fn now<T>(answer: Later<'_, T>) -> T {
 fn queued(driver: &Arc<Driver>, message: Message) -> SharedMessage {
     let message = SharedMessage::new(message);
     driver.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
-    driver.accept(message.clone(), None, false);
+    driver.accepted(message.clone(), None, false);
     message
 }
 
-fn acceptor(dir: &std::path::Path) -> (Arc<Acceptor>, watch::Sender<bool>) {
+fn acceptor(dir: &std::path::Path) -> (Arc<Acceptor<Driver>>, watch::Sender<bool>) {
     let spool = Arc::new(Stuck::default());
     (acceptor_with(dir, spool.clone()), spool.answered.clone())
 }
 
 /// Nothing stays in memory there.
-fn acceptor_with(dir: &std::path::Path, spool: Arc<Stuck>) -> Arc<Acceptor> {
+fn acceptor_with(dir: &std::path::Path, spool: Arc<Stuck>) -> Arc<Acceptor<Driver>> {
     acceptor_timed(dir, spool, Vec::new(), "20ms")
 }
 
@@ -187,7 +187,7 @@ fn acceptor_checked(
     dir: &std::path::Path,
     spool: Arc<dyn Spool>,
     checks: Vec<Box<dyn Check>>,
-) -> Arc<Acceptor> {
+) -> Arc<Acceptor<Driver>> {
     acceptor_timed(dir, spool, checks, "10m")
 }
 
@@ -196,7 +196,7 @@ fn acceptor_timed(
     spool: Arc<dyn Spool>,
     checks: Vec<Box<dyn Check>>,
     commit_timeout: &str,
-) -> Arc<Acceptor> {
+) -> Arc<Acceptor<Driver>> {
     let path = dir.join("postrider.toml");
     // Nothing is delivered: no server listens on the port of the next hop.
     let text = format!(
@@ -211,12 +211,14 @@ fn acceptor_timed(
     let delivery_log =
         DeliveryLog::new(wiring::log(&settings, Vec::new()).unwrap(), settings.log.connections);
     let mut current = wiring::current(settings, None, None).unwrap();
-    current.pipeline = Pipeline::new(None, None, checks, None);
+    let site = Arc::get_mut(&mut current.site).unwrap();
+    site.pipeline = Pipeline::new(None, None, checks, None);
     let current = Arc::new(current);
     let (clock, ids) = (Clock::start(), Arc::<IdSource>::default());
     let engine = Engine::new(engine_settings, current.clone(), ids.clone(), 1, clock.start_context());
     let driver = Driver::new(spool, engine, ids, current, delivery_log, clock, connection::open);
-    Arc::new(Acceptor::new(Arc::new(driver)))
+    let driver = Arc::new(driver);
+    Arc::new(Acceptor::new(driver.clone(), driver.spool.clone(), driver.ids.clone()))
 }
 
 fn counters(driver: &Driver) -> report::RecipientCounters {
@@ -240,7 +242,7 @@ async fn until(is: impl Fn() -> bool) {
 async fn a_commit_on_a_stuck_disk_times_out_and_a_message_stored_late_is_delivered() {
     let dir = tempfile::tempdir().unwrap();
     let (acceptor, answer) = acceptor(dir.path());
-    let sender = |acceptor: &Acceptor| {
+    let sender = |acceptor: &Acceptor<Driver>| {
         now(acceptor.sender(&mut connected(acceptor), &message(9).envelope)).to_string()
     };
     assert!(sender(&acceptor).starts_with("250"), "{}", sender(&acceptor));
@@ -249,17 +251,17 @@ async fn a_commit_on_a_stuck_disk_times_out_and_a_message_stored_late_is_deliver
     assert!(reply.starts_with("451 4.3.0 The disk does not answer"), "{reply}");
     assert!(sender(&acceptor).starts_with("451 4.3.1"), "{}", sender(&acceptor));
     assert!(acceptor.accept_local(0, draft(2)).await.is_err());
-    let all = counters(&acceptor.driver);
+    let all = counters(&acceptor.intake());
     assert_eq!((all.accepted, all.queued), (0, 0));
 
     answer.send_replace(true);
     until(|| sender(&acceptor).starts_with("250")).await;
     // The second was refused before it was handed over.
-    let all = counters(&acceptor.driver);
+    let all = counters(&acceptor.intake());
     assert_eq!((all.accepted, all.queued), (1, 1));
-    assert_eq!(acceptor.driver.lock().engine.queue().ids(), [QueueId(1)]);
+    assert_eq!(acceptor.intake().lock().engine.queue().ids(), [QueueId(1)]);
     assert!(acceptor.commit(&mut connected(&acceptor), draft(3)).await.to_string().starts_with("250"));
-    assert_eq!(counters(&acceptor.driver).accepted, 2);
+    assert_eq!(counters(&acceptor.intake()).accepted, 2);
 }
 
 #[tokio::test]
@@ -269,8 +271,8 @@ async fn mail_of_this_machine_does_not_wait_for_a_stuck_disk_either() {
     let refusal = acceptor.accept_local(0, draft(1)).await.unwrap_err();
     assert!(!refusal.permanent && refusal.text.contains("does not answer"), "{}", refusal.text);
     answer.send_replace(true);
-    until(|| counters(&acceptor.driver).accepted == 1).await;
-    until(|| acceptor.late.count() == 0).await;
+    until(|| counters(&acceptor.intake()).accepted == 1).await;
+    until(|| acceptor.late_count() == 0).await;
     assert!(acceptor.accept_local(0, draft(2)).await.is_ok());
 }
 
@@ -320,11 +322,11 @@ async fn pieces_of_mail_that_is_given_up_are_abandoned() {
 async fn what_a_failed_spool_refuses_ends_the_daemon_whoever_hands_it_in() {
     let dir = tempfile::tempdir().unwrap();
     let (acceptor, _answer) = acceptor(dir.path());
-    let ends = || tokio::time::timeout(LIMIT, acceptor.driver.failed.notified());
-    acceptor.driver.spool.close();
+    let ends = || tokio::time::timeout(LIMIT, acceptor.intake().failed.notified());
+    acceptor.intake().spool.close();
     // An outcome, that no session waits for.
     let found = finished();
-    acceptor.driver.begin(recovered(&acceptor.driver, &found));
+    acceptor.intake().begin(recovered(&acceptor.intake(), &found));
     ends().await.expect("the daemon ends");
     assert!(acceptor.accept_local(0, draft(1)).await.is_err());
     ends().await.expect("the daemon ends");
@@ -336,30 +338,31 @@ async fn what_a_failed_spool_refuses_ends_the_daemon_whoever_hands_it_in() {
 async fn a_panic_of_the_engine_ends_the_daemon() {
     let dir = tempfile::tempdir().unwrap();
     let (acceptor, _answer) = acceptor(dir.path());
-    let driver = acceptor.driver.clone();
+    let driver = acceptor.intake().clone();
     // A connection that is not open: the engine refuses to go on.
     let event = || driver.handle(Event::ConnectionReady(ConnectionId(7)));
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(event)).is_err());
-    assert_eq!(acceptor.driver.connection_count(), 0);
-    tokio::time::timeout(LIMIT, acceptor.driver.failed.notified()).await.expect("the daemon ends");
-    assert!(acceptor.driver.has_panicked());
-    assert_eq!(operator::gauges(&acceptor.driver).failure.as_deref(), Some("the message engine panicked"));
+    assert_eq!(acceptor.intake().connection_count(), 0);
+    tokio::time::timeout(LIMIT, acceptor.intake().failed.notified()).await.expect("the daemon ends");
+    assert!(acceptor.intake().has_panicked());
+    assert_eq!(operator::gauges(&acceptor).failure.as_deref(), Some("the message engine panicked"));
 }
 
 #[tokio::test]
 async fn status_names_the_failure_of_the_spool() {
     let dir = tempfile::tempdir().unwrap();
     let (acceptor, _answer) = acceptor(dir.path());
-    assert_eq!(operator::gauges(&acceptor.driver).failure, None);
-    acceptor.driver.spool_failed(&SpoolFailure::Io("sync the log: EIO".to_owned()));
-    assert_eq!(operator::gauges(&acceptor.driver).failure.as_deref(), Some("sync the log: EIO"));
+    assert_eq!(operator::gauges(&acceptor).failure, None);
+    acceptor.intake().spool_failed(&SpoolFailure::Io("sync the log: EIO".to_owned()));
+    assert_eq!(operator::gauges(&acceptor).failure.as_deref(), Some("sync the log: EIO"));
 }
 
 #[tokio::test]
 async fn what_an_operator_wants_last_is_what_queue_and_spool_have_last() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
-    let driver = &acceptor_with(dir.path(), spool.clone()).driver;
+    let acceptor = acceptor_with(dir.path(), spool.clone());
+    let driver = acceptor.intake();
     let id = QueueId(1);
     queued(driver, message(1));
     let is_held =
@@ -395,7 +398,8 @@ fn routed(dir: &std::path::Path, domains: &str, target: &str) -> ConfigSnapshot 
 async fn of_two_reloads_the_routes_of_the_last_hold_whichever_looks_at_a_message_last() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
-    let driver = &acceptor_with(dir.path(), spool.clone()).driver;
+    let acceptor = acceptor_with(dir.path(), spool.clone());
+    let driver = acceptor.intake();
     queued(driver, message(1));
     drop(driver.request(Command::Hold { id: QueueId(1), reason: "by root".into() }));
     let destination =
@@ -414,7 +418,8 @@ async fn of_two_reloads_the_routes_of_the_last_hold_whichever_looks_at_a_message
 async fn of_messages_that_fail_together_few_are_in_memory_together() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
-    let driver = &acceptor_with(dir.path(), spool.clone()).driver;
+    let acceptor = acceptor_with(dir.path(), spool.clone());
+    let driver = acceptor.intake();
     for id in 1..=300 {
         queued(driver, message(id));
     }
@@ -461,7 +466,8 @@ async fn an_outcome_that_a_busy_spool_refused_is_stored_when_it_has_room() {
         let dir = tempfile::tempdir().unwrap();
         let spool = Arc::new(Stuck::default());
         spool.answered.send_replace(true);
-        let driver = &acceptor_with(dir.path(), spool.clone()).driver;
+        let acceptor = acceptor_with(dir.path(), spool.clone());
+        let driver = acceptor.intake();
         tokio::spawn(driver.clone().run_timer());
         let message = queued(driver, message(1));
         let (connection, Leased { lease, .. }) = lease(driver);
@@ -486,10 +492,11 @@ async fn the_end_of_a_deleted_message_that_cannot_be_read_is_stored_when_a_busy_
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
     spool.answered.send_replace(true);
-    let driver = &acceptor_with(dir.path(), spool.clone()).driver;
+    let acceptor = acceptor_with(dir.path(), spool.clone());
+    let driver = acceptor.intake();
     tokio::spawn(driver.clone().run_timer());
     // In the queue, and nowhere else.
-    driver.accept(SharedMessage::new(message(1)), None, false);
+    driver.accepted(SharedMessage::new(message(1)), None, false);
     *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
     drop(cancel(driver, 1, CancelAs::Delete));
     until(|| counters(driver).deleted == 1).await;
@@ -503,7 +510,8 @@ async fn a_daemon_that_stops_stores_an_outcome_that_a_busy_spool_refused() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
     spool.answered.send_replace(true);
-    let driver = &acceptor_with(dir.path(), spool.clone()).driver;
+    let acceptor = acceptor_with(dir.path(), spool.clone());
+    let driver = acceptor.intake();
     tokio::spawn(driver.clone().run_timer());
     queued(driver, message(1));
     *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
@@ -536,7 +544,8 @@ async fn the_end_of_a_finished_message_is_stored_when_a_busy_spool_has_room() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
     spool.answered.send_replace(true);
-    let driver = &acceptor_with(dir.path(), spool.clone()).driver;
+    let acceptor = acceptor_with(dir.path(), spool.clone());
+    let driver = acceptor.intake();
     tokio::spawn(driver.clone().run_timer());
     spool.submit(vec![Entry::Accept(SharedMessage::new(message(1)))]).unwrap();
     *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
@@ -553,11 +562,12 @@ async fn a_decision_of_an_operator_is_answered_when_it_is_durable_and_not_before
     {
         let dir = tempfile::tempdir().unwrap();
         let spool = Arc::new(Stuck::default());
-        let driver = &acceptor_with(dir.path(), spool.clone()).driver;
+        let acceptor = acceptor_with(dir.path(), spool.clone());
+        let driver = acceptor.intake();
         if is_readable {
             queued(driver, message(1));
         } else {
-            driver.accept(SharedMessage::new(message(1)), None, false);
+            driver.accepted(SharedMessage::new(message(1)), None, false);
         }
         let before = spool.kept.pressure().transaction_count;
         let mut answer = cancel(driver, 1, verdict);
@@ -575,8 +585,9 @@ async fn a_decision_of_an_operator_is_answered_when_it_is_durable_and_not_before
 async fn a_message_that_cannot_be_read_is_not_said_to_be_returned() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
-    let driver = &acceptor_with(dir.path(), spool).driver;
-    driver.accept(SharedMessage::new(message(1)), None, false);
+    let acceptor = acceptor_with(dir.path(), spool);
+    let driver = acceptor.intake();
+    driver.accepted(SharedMessage::new(message(1)), None, false);
     let answer = cancel(driver, 1, CancelAs::Bounce).await.unwrap();
     assert!(matches!(answer, Err(SpoolFailure::Missing)), "{answer:?}");
 }
@@ -586,7 +597,8 @@ async fn a_message_that_cannot_be_read_is_not_said_to_be_returned() {
 #[should_panic = "connections of the delivery client"]
 async fn a_connection_that_only_the_queue_counts_is_an_alarm() {
     let dir = tempfile::tempdir().unwrap();
-    let driver = &acceptor_with(dir.path(), Arc::new(Stuck::default())).driver;
+    let acceptor = acceptor_with(dir.path(), Arc::new(Stuck::default()));
+    let driver = acceptor.intake();
     queued(driver, message(1));
     let _leased = lease(driver);
     driver.lock().client_connections = 0;
@@ -596,7 +608,8 @@ async fn a_connection_that_only_the_queue_counts_is_an_alarm() {
 #[tokio::test]
 async fn an_idle_connection_is_woken_by_a_message_and_by_shutdown() {
     let dir = tempfile::tempdir().unwrap();
-    let driver = &acceptor_with(dir.path(), Arc::new(Stuck::default())).driver;
+    let acceptor = acceptor_with(dir.path(), Arc::new(Stuck::default()));
+    let driver = acceptor.intake();
     queued(driver, message(1));
     let (connection, leased) = lease(driver);
     let idle = || {
@@ -628,7 +641,7 @@ async fn a_program_of_this_machine_has_the_content_limits_of_clients() {
     let spool = Arc::new(Stuck::default());
     spool.answered.send_replace(true);
     let acceptor = acceptor_with(dir.path(), spool.clone());
-    let limits = acceptor.driver.current().settings.limits.clone();
+    let limits = acceptor.intake().current().settings.limits.clone();
     let of = |content: String| Draft { content: ReceivedContent::from_bytes(content, 0), ..draft(1) };
     let received = "Received: from a by b\r\n".repeat(limits.hops as usize + 1);
     let refused = [

@@ -47,7 +47,7 @@ struct Became {
 }
 
 /// Closes the spool, and waits until nothing holds it: a task or a thread may still be about to end.
-async fn close(acceptor: Arc<Acceptor>, spool: Arc<dyn Spool>) {
+async fn close(acceptor: Arc<Acceptor<Driver>>, spool: Arc<dyn Spool>) {
     spool.close();
     drop(acceptor);
     while Arc::strong_count(&spool) > 1 {
@@ -74,8 +74,8 @@ async fn take(verdicts: &[(&'static [Stage], CheckVerdict)], is_slow: bool, is_l
     } else {
         over_smtp(&acceptor, given).await.to_string()
     };
-    acceptor.driver.lock().engine.check_invariants();
-    let queued = acceptor.driver.lock().engine.queue().len();
+    acceptor.intake().lock().engine.check_invariants();
+    let queued = acceptor.intake().lock().engine.queue().len();
     close(acceptor, spool).await;
     let (spool, mut found) = recover(dir.path());
     let content = found.first().map(|found| content_of(&spool, found));
@@ -83,7 +83,7 @@ async fn take(verdicts: &[(&'static [Stage], CheckVerdict)], is_slow: bool, is_l
 }
 
 /// As a session does it.
-async fn over_smtp(acceptor: &Acceptor, given: Draft) -> Reply {
+async fn over_smtp(acceptor: &Acceptor<Driver>, given: Draft) -> Reply {
     let address = "127.0.0.1:1".parse().unwrap();
     let client =
         Client { peer: address, local: address, listener: mail::ListenerKind::Mx, tls: None, named: None };
@@ -199,9 +199,9 @@ impl Check for SaysOf {
 }
 
 /// Returns the events in the log so far of accepted and held messages, and of discarded recipients. `mark` differs from call to call.
-async fn events(acceptor: &Acceptor, dir: &std::path::Path, mark: QueueId) -> Vec<String> {
+async fn events(acceptor: &Acceptor<Driver>, dir: &std::path::Path, mark: QueueId) -> Vec<String> {
     // A thread writes the lines, in their order: what is logged before the mark is in the file when the mark is.
-    acceptor.driver.delivery_log.completed(mark);
+    acceptor.intake().delivery_log.completed(mark);
     let read = || std::fs::read_to_string(dir.join("mail.log")).unwrap();
     until(|| read().contains(&format!("\"id\":\"{mark}\""))).await;
     let event = |line: &str| {
@@ -248,7 +248,7 @@ async fn a_discarded_recipient_is_logged_once_its_message_is_durable() {
         assert_eq!(events(&acceptor, dir.path(), QueueId(98)).await, logged, "{said}");
         if matches!(disk, Disk::IsLate) {
             spool.answered.send_replace(true);
-            until(|| acceptor.late.count() == 0).await;
+            until(|| acceptor.late_count() == 0).await;
             assert_eq!(events(&acceptor, dir.path(), QueueId(99)).await, ["discarded c@d.test", "accepted"]);
         }
     }
@@ -309,8 +309,11 @@ async fn reports_pass_the_pipeline_and_cannot_be_refused() {
     let message_1 = SharedMessage::new(message(1));
     let stored = spool.submit(vec![Entry::Accept(message_1.clone())]).unwrap();
     spool.durable(stored).await.unwrap();
-    acceptor.driver.accept(message_1, None, false);
-    assert_eq!(cancel(&acceptor.driver, 1, CancelAs::Bounce).await.unwrap().unwrap(), CommandResult::Changed);
+    acceptor.intake().accepted(message_1, None, false);
+    assert_eq!(
+        cancel(&acceptor.intake(), 1, CancelAs::Bounce).await.unwrap().unwrap(),
+        CommandResult::Changed
+    );
     close(acceptor, spool).await;
     let (spool, found) = recover(dir.path());
     let [report] = &found[..] else { panic!("{} messages", found.len()) };
@@ -351,7 +354,7 @@ async fn a_redirect_that_a_later_check_refuses_discards_nothing() {
         let reply = acceptor.commit(&mut context, Draft { envelope, ..draft(1) }).await;
         assert!(reply.is_positive(), "{reply}");
         assert_eq!(events(&acceptor, dir.path(), QueueId(99)).await, ["accepted"]);
-        let all = counters(&acceptor.driver);
+        let all = counters(&acceptor.intake());
         assert_eq!((all.accepted, all.queued), (1, 1));
         let stored = spool.kept.read(QueueId(1)).unwrap();
         assert_eq!(stored.envelope.recipients, [path("e@f.test")]);
@@ -407,7 +410,7 @@ async fn a_message_and_the_report_on_its_expansion_are_one_transaction() {
         given.envelope.recipients[0].notify = mail::Notify { success, ..mail::Notify::default() };
         let reply = over_smtp(&acceptor, given).await.to_string();
         assert!(reply.starts_with("250"), "{reply}");
-        assert_eq!(counters(&acceptor.driver).accepted, accepted);
+        assert_eq!(counters(&acceptor.intake()).accepted, accepted);
         assert_eq!(spool.line.lock().unwrap().room, Some(0));
     }
 }

@@ -1,18 +1,19 @@
 //! Sends recipients of a queued message elsewhere, as an operator wants it.
 
-use super::{Acceptor, LOOKUP_TIMEOUT, View, expand, verp};
-use crate::{applets, mailboxes::Mailboxes, serve::snapshot::ConfigSnapshot};
-use control::{Failure, Matched, RedirectTo};
-use engine::{
-    Command, Redirect,
-    accept::{Accepted, Decisions, Facts, Source, Stage},
+use super::{
+    Daemon,
+    acceptor::{NotReplaced, unreadable},
+    snapshot::ConfigSnapshot,
 };
+use crate::{applets, mailboxes::Mailboxes};
+use control::{Failure, Matched, RedirectTo};
+use engine::{Command, Redirect};
 use mail::{
     AliasTarget, Destination, Disposition, Envelope, ForwardPath, Message, NextHop, QueueId, Recipient,
-    RecipientOptions, Reply, SharedMessage, UnixMillis, content::chunk_ids, pattern::bare_address,
+    RecipientOptions, SharedMessage, content::chunk_ids, pattern::bare_address,
 };
 use queue::CommandResult;
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 use submission::sendmail::Route;
 use tokio::time::timeout;
 
@@ -128,19 +129,18 @@ pub(crate) async fn target(
     }
 }
 
-impl Acceptor {
+impl Daemon {
     /// Queues another message for recipients of a queued one. It is durable, and they have ended, when this returns.
     ///
     /// # Errors
     /// The mail cannot go there, or cannot be stored now.
-    pub(crate) async fn redirect(
-        self: &Arc<Self>,
+    pub(super) async fn redirect_message(
+        &self,
         meant: &Matched,
         target: &Target,
         user: &str,
     ) -> Result<Redirected, Failure> {
         let (config, failed) = (self.driver.current(), |text: String| Failure::Failed { text });
-        self.room().map_err(|reply| failed(reply.to_string()))?;
         let left = self.driver.lock().engine.queue().recipients(meant.id);
         let is_meant = |index: &u32| meant.recipients.as_ref().is_none_or(|some| some.contains(index));
         let recipients: Vec<u32> = left.into_iter().filter(is_meant).collect();
@@ -152,29 +152,23 @@ impl Acceptor {
         if recipients.is_empty() {
             return Ok(Redirected::Missing);
         }
-        let (envelope, decisions) = self.redirected_envelope(&config, &message, &recipients, target).await?;
-        let content = self.copied(&message).await.map_err(|outcome| failed(outcome.text.to_string()))?;
-        let content = self.in_pieces(&envelope, content).await.map_err(|reply| failed(reply.to_string()))?;
-        let id = self.driver.ids.next(UnixMillis::now().0);
-        let finished = decisions.finish(id, message.arrived, message.origin.clone(), envelope, content);
-        let Accepted::Message { message: mut replacement, expanded, .. } = finished else {
-            return Err(failed(format!("mail for {target} is discarded")));
-        };
-        if matches!(target, Target::Address(_)) {
-            verp::apply(&config.settings.addresses, &mut replacement.envelope);
-        }
-        let reports = match expanded {
-            Some(expanded) => Box::pin(self.reports_on(&config, &expanded, &replacement)).await,
-            None => Vec::new(),
-        };
-        let parts = replacement.content.parts().to_vec();
+        let envelope = redirected_envelope(&config, &message, &recipients, target)?;
+        let is_expanded = matches!(target, Target::Address(_));
+        let made = self.acceptor.replacement(&config, &message, envelope, is_expanded).await;
+        let made = made.map_err(|why| match why {
+            NotReplaced::Refused(reply) => failed(format!("mail for {target}: {reply}")),
+            NotReplaced::Discarded => failed(format!("mail for {target} is discarded")),
+            NotReplaced::NoRoom(reply) => failed(reply.to_string()),
+            NotReplaced::Unreadable(failure) => failed(unreadable(&failure).text.to_string()),
+        })?;
+        let (id, parts) = (made.message.id, made.message.content.parts().to_vec());
         let names: Vec<_> = recipients
             .iter()
             .map(|index| format!("<{}>", message.envelope.recipients[*index as usize].path))
             .collect();
         let text = format!("redirected to {target} by {user}, queued as {id}").into();
-        let replacement = SharedMessage::new(replacement);
-        let redirect = Redirect { message, recipients, replacement, reports, text };
+        let replacement = SharedMessage::new(made.message);
+        let redirect = Redirect { message, recipients, replacement, reports: made.reports, text };
         let answer = self.driver.request(Command::Redirect(Box::new(redirect))).await;
         let result = answer.map_err(|_| failed("the daemon ends".to_owned()))?;
         match result.map_err(|failure| failed(failure.to_string()))? {
@@ -186,60 +180,47 @@ impl Acceptor {
             }
         }
     }
+}
 
-    /// Returns the envelope of the message that takes the place of these recipients, and who takes the place of its recipients.
-    /// NOTIFY and ORCPT stay what the sender wrote (RFC 3461 §5.2.7); without ORCPT the address that was given becomes it.
-    async fn redirected_envelope(
-        &self,
-        config: &ConfigSnapshot,
-        message: &Message,
-        recipients: &[u32],
-        target: &Target,
-    ) -> Result<(Envelope, Decisions), Failure> {
-        let mut envelope = Envelope { recipients: Vec::new(), ..message.envelope.clone() };
-        let mut decisions = Decisions::default();
-        for index in recipients {
-            let old = &message.envelope.recipients[*index as usize];
-            match target {
-                Target::Route(name) => {
-                    let mut recipient = old.clone();
-                    if old.is_alias() {
-                        let text =
-                            format!("{}: <{}> is a program or a file of an alias", message.id, old.path);
-                        return Err(Failure::Bad { text });
-                    }
-                    recipient.set_route(name);
-                    let next_hop =
-                        config.rules().routes.destination(&recipient, Some(&envelope.reverse_path)).next_hop;
-                    if let NextHop::Reject(reply) = next_hop {
-                        return Err(Failure::Bad { text: format!("{target} refuses all mail: {reply}") });
-                    }
-                    envelope.recipients.push(recipient);
+/// Returns the envelope of the message that takes the place of these recipients. NOTIFY and ORCPT stay what the sender wrote
+/// (RFC 3461 §5.2.7); without ORCPT the address that was given becomes it.
+fn redirected_envelope(
+    config: &ConfigSnapshot,
+    message: &Message,
+    recipients: &[u32],
+    target: &Target,
+) -> Result<Envelope, Failure> {
+    let mut envelope = Envelope { recipients: Vec::new(), ..message.envelope.clone() };
+    for index in recipients {
+        let old = &message.envelope.recipients[*index as usize];
+        match target {
+            Target::Route(name) => {
+                let mut recipient = old.clone();
+                if old.is_alias() {
+                    let text = format!("{}: <{}> is a program or a file of an alias", message.id, old.path);
+                    return Err(Failure::Bad { text });
                 }
-                Target::Address(path) => {
-                    if let Some(known) = envelope.recipients.first_mut() {
-                        // One copy is enough, and tells of all that was wanted.
-                        known.notify.success |= old.notify.success;
-                        known.notify.failure |= old.notify.failure;
-                        known.notify.delay |= old.notify.delay;
-                        continue;
-                    }
-                    envelope.recipients.push(moved(old, path));
+                recipient.set_route(name);
+                let next_hop =
+                    config.rules().routes.destination(&recipient, Some(&envelope.reverse_path)).next_hop;
+                if let NextHop::Reject(reply) = next_hop {
+                    return Err(Failure::Bad { text: format!("{target} refuses all mail: {reply}") });
                 }
+                envelope.recipients.push(recipient);
+            }
+            Target::Address(path) => {
+                if let Some(known) = envelope.recipients.first_mut() {
+                    // One copy is enough, and tells of all that was wanted.
+                    known.notify.success |= old.notify.success;
+                    known.notify.failure |= old.notify.failure;
+                    known.notify.delay |= old.notify.delay;
+                    continue;
+                }
+                envelope.recipients.push(moved(old, path));
             }
         }
-        if let Target::Address(_) = target {
-            let facts = Facts::new(Source::Local { uid: 0 });
-            let given = Envelope { recipients: Vec::new(), ..envelope.clone() };
-            let view = View::new(Stage::Rcpt, config.rules(), &facts).with_envelope(&given);
-            let judged = expand(View { recipient: envelope.recipients.first(), ..view }, &mut decisions);
-            let refused = |reply: Reply| Failure::Failed { text: format!("mail for {target}: {reply}") };
-            let timed_out = |_| Failure::Failed { text: format!("mail for {target}: a map does not answer") };
-            let replaced = timeout(LOOKUP_TIMEOUT, judged).await.map_err(timed_out)?.map_err(refused)?;
-            decisions.redirect(0, replaced);
-        }
-        Ok((envelope, decisions))
     }
+    Ok(envelope)
 }
 
 /// Returns a recipient with another address.
