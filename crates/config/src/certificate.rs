@@ -1,9 +1,10 @@
 //! The files of `[tls]`: what is in them, and whether it can be used. A check reads them, and the
 //! daemon by the same functions, so that what was checked starts.
 
+use crate::{Settings, TlsVersion};
 use rustls::{
-    RootCertStore,
-    crypto::aws_lc_rs,
+    RootCertStore, SupportedProtocolVersion,
+    crypto::{CryptoProvider, aws_lc_rs},
     pki_types::{
         CertificateDer, PrivateKeyDer,
         pem::{self, PemObject as _},
@@ -36,6 +37,38 @@ impl fmt::Display for Unusable {
 fn unusable(doing: &str, path: &Path, label: impl Into<String>, help: impl Into<String>) -> Unusable {
     let label = label.into();
     Unusable { what: format!("{doing} {}: {label}", path.display()), label, help: help.into() }
+}
+
+/// Returns the one cryptography that everything with TLS uses.
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+/// Returns the TLS versions for inbound and outbound connections.
+pub fn versions(settings: &Settings) -> &'static [&'static SupportedProtocolVersion] {
+    static FROM_12: &[&SupportedProtocolVersion] = &[&rustls::version::TLS12, &rustls::version::TLS13];
+    static FROM_13: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
+    match settings.tls.min_version {
+        TlsVersion::V12 => FROM_12,
+        TlsVersion::V13 => FROM_13,
+    }
+}
+
+/// Returns the authorities of a file, or those of Mozilla.
+///
+/// # Errors
+/// In words, naming the file.
+pub fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    match file {
+        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        Some(path) => {
+            for authority in authorities(path).map_err(|e| e.to_string())? {
+                roots.add(authority).map_err(|e| format!("use {}: {e}", path.display()))?;
+            }
+        }
+    }
+    Ok(roots)
 }
 
 /// The certificates of a PEM file; never none.

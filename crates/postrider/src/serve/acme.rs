@@ -3,7 +3,6 @@
 use super::{
     helper::HelperProcess,
     sockets::{self, Inherited},
-    tls,
 };
 use acme::{Answers, Bundle, ExternalAccount, Handle, Hook, HookCall, Method, Store, Worker};
 use config::{AcmeChallenge, ListenAddress, Settings};
@@ -86,7 +85,7 @@ pub(super) fn prepare(settings: &Settings, inherited: &mut Inherited) -> Result<
         },
         external_account,
         folder: folder(settings),
-        roots: tls::roots(acme.ca_file.as_deref())?,
+        roots: config::certificate::roots(acme.ca_file.as_deref())?,
     };
     let sockets = match acme.listen_address() {
         Some(address @ ListenAddress::Systemd(_)) => open(&address, false, inherited)?,

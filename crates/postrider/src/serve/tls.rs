@@ -11,8 +11,7 @@ use inbound::{CertificateTls, EndPoints};
 use mail::UnixMillis;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use rustls::{
-    RootCertStore, ServerConfig, SupportedProtocolVersion,
-    crypto::CryptoProvider,
+    ServerConfig,
     pki_types::PrivateKeyDer,
     server::{ClientHello, ResolvesServerCert, danger::ClientCertVerifier},
     sign::CertifiedKey,
@@ -22,11 +21,6 @@ use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 /// The validity of a self-signed certificate, and the time by which it begins before it is made.
 const SELF_SIGNED_FOR: Duration = Duration::from_secs(2 * 365 * 86_400);
 const SELF_SIGNED_EARLIER: Duration = Duration::from_secs(86_400);
-
-/// The only provider in the tree, named wherever a configuration is built.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
-}
 
 /// The TLS settings of listeners.
 pub(crate) struct ServerTls {
@@ -60,11 +54,11 @@ pub(crate) fn server_config(
     obtained: &ObtainedCertificate,
 ) -> Result<ServerTls, String> {
     let certificates = Certificates::read(settings, obtained)?;
-    let authorities = ClientAuthorities::read(settings, provider())?;
+    let authorities = ClientAuthorities::read(settings, certificate::provider())?;
     // Each has TLS sessions of its own: one that began without a certificate is not resumed where one is required.
     let config = |client: Option<Arc<dyn ClientCertVerifier>>| {
-        let builder =
-            ServerConfig::builder_with_provider(provider()).with_protocol_versions(versions(settings));
+        let builder = ServerConfig::builder_with_provider(certificate::provider())
+            .with_protocol_versions(certificate::versions(settings));
         let builder = builder.map_err(|e| format!("set up TLS: {e}"))?;
         let builder = match client {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
@@ -189,33 +183,6 @@ fn end_point(certificate: &[u8]) -> Option<Box<[u8]>> {
     Some(digest::digest(algorithm, certificate).as_ref().into())
 }
 
-/// Returns the authorities of a file, or those of Mozilla.
-///
-/// # Errors
-/// In words, naming the file.
-pub(crate) fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    match file {
-        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
-        Some(path) => {
-            for authority in certificate::authorities(path).map_err(|e| e.to_string())? {
-                roots.add(authority).map_err(|e| format!("use {}: {e}", path.display()))?;
-            }
-        }
-    }
-    Ok(roots)
-}
-
-/// Returns the TLS versions for inbound and outbound connections.
-pub(crate) fn versions(settings: &config::Settings) -> &'static [&'static SupportedProtocolVersion] {
-    static FROM_12: &[&SupportedProtocolVersion] = &[&rustls::version::TLS12, &rustls::version::TLS13];
-    static FROM_13: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
-    match settings.tls.min_version {
-        config::TlsVersion::V12 => FROM_12,
-        config::TlsVersion::V13 => FROM_13,
-    }
-}
-
 fn read(certificate: &Path, key: &Path) -> Result<CertifiedKey, Unusable> {
     certificate::pair(certificate::chain(certificate)?, certificate::key(key)?, key)
 }
@@ -232,7 +199,7 @@ fn self_signed(hostname: &str) -> Result<CertifiedKey, String> {
     let pair = KeyPair::generate().map_err(failed)?;
     let made = parameters.self_signed(&pair).map_err(failed)?;
     let key = PrivateKeyDer::Pkcs8(pair.serialize_der().into());
-    CertifiedKey::from_der(vec![made.der().clone()], key, &provider())
+    CertifiedKey::from_der(vec![made.der().clone()], key, &certificate::provider())
         .map_err(|e| format!("use a self-signed certificate: {e}"))
 }
 

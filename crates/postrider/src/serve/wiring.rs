@@ -10,7 +10,7 @@ use super::{
     site::Site,
     snapshot::ConfigSnapshot,
     terminal::Terminal,
-    tls::{self, ServerTls},
+    tls::ServerTls,
     verifier::Verifier,
 };
 use crate::{
@@ -323,7 +323,7 @@ fn courier(settings: &Settings, dns: Arc<Dns>) -> Result<Courier, String> {
     );
     let authorities = settings.tls.ca_file.as_deref().map(config::certificate::authorities);
     let authorities = authorities.transpose().map_err(|e| e.to_string())?;
-    let client = TlsClient::new(authorities, tls::versions(settings))?;
+    let client = TlsClient::new(authorities, config::certificate::versions(settings))?;
     Ok(Courier::new(router, delivery_settings(settings)?, client))
 }
 

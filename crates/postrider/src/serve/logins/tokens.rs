@@ -1,13 +1,12 @@
 //! Tokens of OAUTHBEARER and XOAUTH2: another server says whether they are valid, and whose they are (RFC 7662).
 
 use super::{lock, random};
-use crate::serve::tls;
 use auth::{
     Answer, Introspected, Secret, TokenAdvice, TokenDemands, VerifiedToken, VerifiedTokens,
     basic_authorization, read_answer, request_form,
 };
 use bytes::Bytes;
-use config::{HttpServer, IntrospectionUrl, Settings};
+use config::{HttpServer, IntrospectionUrl, Settings, certificate};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
@@ -179,9 +178,9 @@ impl TokenVerifier {
 
 /// TLS for a server that is named in the settings.
 fn https(settings: &Settings, host: &HostPort) -> Result<(TlsConnector, ServerName<'static>), String> {
-    let roots = tls::roots(settings.oauth.ca_file.as_deref())?;
-    let builder =
-        ClientConfig::builder_with_provider(tls::provider()).with_protocol_versions(tls::versions(settings));
+    let roots = certificate::roots(settings.oauth.ca_file.as_deref())?;
+    let builder = ClientConfig::builder_with_provider(certificate::provider())
+        .with_protocol_versions(certificate::versions(settings));
     let client = builder.map_err(|e| format!("set up TLS: {e}"))?.with_root_certificates(roots);
     let name = ServerName::try_from(host.host.clone()).map_err(|e| format!("{}: {e}", host.host))?;
     Ok((TlsConnector::from(Arc::new(client.with_no_client_auth())), name))

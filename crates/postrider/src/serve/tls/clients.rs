@@ -191,7 +191,7 @@ mod tests {
     }
 
     fn authorities(root: Option<CertificateDer<'static>>, has_map: bool) -> ClientAuthorities {
-        let provider = super::super::provider();
+        let provider = config::certificate::provider();
         let verifier = root.map(|root| {
             let mut roots = RootCertStore::empty();
             roots.add(root).unwrap();
