@@ -12,7 +12,6 @@
 //! Read first: [`Event`] and [`Effect`].
 
 mod abandon;
-pub mod accept;
 mod attempt_result;
 mod cache;
 mod complete;

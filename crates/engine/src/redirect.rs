@@ -2,7 +2,7 @@
 //! crash between the two repeats a delivery, and loses none.
 
 use crate::{
-    Effect, Engine, LogEvent, RequestId, accept, attempt_result::AttemptResult, event::Context, task::Task,
+    Effect, Engine, LogEvent, RequestId, attempt_result::AttemptResult, event::Context, task::Task,
     task::for_each,
 };
 use mail::{Attempt, Cause, Enhanced, Outcome, SharedMessage};
@@ -59,7 +59,7 @@ impl Engine {
         let result =
             AttemptResult { id, leases, results, attempt: Attempt::default(), answer: Some(request) };
         let held = self.hold_reasons.get(&id).cloned();
-        let mut transaction = vec![accept::entry(&redirect.replacement, held.clone())];
+        let mut transaction = vec![Entry::of(redirect.replacement.clone(), held.clone())];
         transaction.extend(redirect.reports.iter().cloned().map(Entry::Accept));
         let task = self.tasks.add(Task::Redirect(Box::new(Redirecting { redirect, result, held })));
         self.submit(Some(task), transaction, effects);

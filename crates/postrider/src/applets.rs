@@ -1,12 +1,11 @@
 //! The commands that the names `sendmail`, `mailq` and `newaliases` need.
 
-use crate::{
-    access, cli,
+use crate::{access, cli};
+use accept::{
+    Mailboxes,
     expansion::{Expansion, Outcome},
-    mailboxes::Mailboxes,
     own_address,
-    routing::{self, Routes},
-    serve::wiring,
+    routes::{self, Routes},
 };
 use config::Settings;
 use control::{CommandError, Exit, Selection};
@@ -41,9 +40,9 @@ impl sendmail::Commands for Commands {
     fn routes(&self, settings: &Settings, paths: &[ForwardPath]) -> Result<Vec<Route>, CommandError> {
         // What the daemon may not read or write is no route.
         cli::become_owner(settings)?;
-        let maps = wiring::maps(settings, None);
+        let maps = accept::maps(settings, None);
         let routes = Routes::new(settings, maps.clone());
-        let policy = wiring::policy(settings, &maps);
+        let policy = accept::policy(settings, &maps);
         let runtime = cli::map::runtime()?;
         let mailboxes = Mailboxes { settings, routes: &routes, sender: None };
         let Some(expansion) = Expansion::new(settings, maps) else {
@@ -75,9 +74,9 @@ pub(crate) async fn known(
     }
     let mailbox = path.mailbox().filter(|_| !is_for_postmaster).unwrap_or(&settings.postmaster);
     let has = mailboxes.has(mailbox).await;
-    let expanded = match (has, routing::last_resort(settings).filter(|_| is_for_postmaster)) {
+    let expanded = match (has, routes::last_resort(settings).filter(|_| is_for_postmaster)) {
         (Ok(true), _) => Expanded::single(mailbox.clone(), None),
-        (Ok(false), Some(last)) => Expanded::single(last, Some(routing::to_last_resort())),
+        (Ok(false), Some(last)) => Expanded::single(last, Some(routes::to_last_resort())),
         (Ok(false), None) => return Route::NoSuchUser,
         (Err(error), _) => return Route::Failed(error.to_string()),
     };
@@ -111,25 +110,27 @@ struct Told {
     text: String,
 }
 
-impl Mailboxes<'_> {
-    /// Returns the place of mail for a mailbox, or for the target in its place.
-    ///
-    /// # Errors
-    /// A map does not answer.
-    async fn tell(&self, mailbox: &Mailbox, target: Option<&AliasTarget>) -> Result<Told, LookupError> {
-        let path = ForwardPath::Mailbox(mailbox.clone());
-        let (destination, is_held) = match target {
-            Some(target) => (self.routes.alias_target(target, &path), false),
-            None => {
-                let first = self.routes.explicit_by_maps(&path, None, |_| true).await?;
-                let is_held = first.is_some_and(|route| route.target == config::Target::Hold);
-                (self.routes.recipient_by_maps(&path, None).await?, is_held)
-            }
-        };
-        let held = if is_held { "held by its route; after a release " } else { "" };
-        let text = format!("{held}by {}", self.place(&destination, mailbox));
-        Ok(Told { destination, is_held, text })
-    }
+/// Returns the place of mail for a mailbox, or for the target in its place.
+///
+/// # Errors
+/// A map does not answer.
+async fn place(
+    mailboxes: Mailboxes<'_>,
+    mailbox: &Mailbox,
+    target: Option<&AliasTarget>,
+) -> Result<Told, LookupError> {
+    let path = ForwardPath::Mailbox(mailbox.clone());
+    let (destination, is_held) = match target {
+        Some(target) => (mailboxes.routes.alias_target(target, &path), false),
+        None => {
+            let first = mailboxes.routes.explicit_by_maps(&path, None, |_| true).await?;
+            let is_held = first.is_some_and(|route| route.target == config::Target::Hold);
+            (mailboxes.routes.recipient_by_maps(&path, None).await?, is_held)
+        }
+    };
+    let held = if is_held { "held by its route; after a release " } else { "" };
+    let text = format!("{held}by {}", mailboxes.place(&destination, mailbox));
+    Ok(Told { destination, is_held, text })
 }
 
 /// `joe@a.test by maildir:… (through staff@a.test, team@a.test), jane@b.test by mx:b.test`.
@@ -142,7 +143,7 @@ async fn told(
     let mut all = Vec::with_capacity(expanded.recipients().len());
     for (index, mailbox) in expanded.recipients().enumerate() {
         let Told { destination, is_held, text: by } =
-            match mailboxes.tell(mailbox, expanded.target(index)).await {
+            match place(mailboxes, mailbox, expanded.target(index)).await {
                 Ok(told) => told,
                 Err(error) => return Route::Failed(error.to_string()),
             };

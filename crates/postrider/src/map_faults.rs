@@ -1,9 +1,7 @@
 //! Faults of the files of maps, which stop a start and a reload. Servers of maps may be down, and are not asked.
 
-use crate::{
-    access,
-    expansion::include::{self, CheckedLists, ListFault},
-};
+use crate::access;
+use accept::expansion::include::{self, CheckedLists, ListFault};
 use config::Settings;
 use maps::{Checked, FileFault, Kind, Maps, NamedMap, Reference, Source, text::TextTable};
 use rewrite::{Target, TargetList};

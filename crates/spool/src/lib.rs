@@ -89,6 +89,13 @@ pub enum Entry {
 }
 
 impl Entry {
+    /// Returns the entry of an accepted message. A message that is held is one entry with its hold: no crash separates the two.
+    pub fn of(message: SharedMessage, held: Option<Box<str>>) -> Self {
+        let Some(reason) = held else { return Self::Accept(message) };
+        let recipients = vec![RecipientState::default(); message.envelope.recipients.len()];
+        Self::Import(Box::new(Recovered { message, recipients, held: Some(reason) }))
+    }
+
     /// Holds deferrals only. It frees nothing: without room for it, it is only tried sooner after a crash.
     pub fn is_deferral(&self) -> bool {
         let is_deferred = |(_, outcome): &(u32, Outcome)| outcome.disposition == Disposition::Deferred;

@@ -13,7 +13,7 @@ use mail::{
 };
 use queue::{CancelAs, GroupId, Millis};
 use recording::{Counts, End, RecordedRecipient, Recording};
-use spool::{LogSettings, LogSpool, Spool as _, SpoolFailure, Transaction, WorkStep};
+use spool::{Entry, LogSettings, LogSpool, Spool as _, SpoolFailure, Transaction, WorkStep};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     fmt,
@@ -283,7 +283,7 @@ impl<'r> World<'r> {
         let (id, origin) = (self.ids.next(wall.0), Origin::from("replay"));
         let message = SharedMessage::new(Message { id, arrived: wall, origin, envelope, content });
         let held: Option<Box<str>> = recorded.is_held.then(|| "by an operator".into());
-        self.store(vec![engine::accept::entry(&message, held.clone())])?;
+        self.store(vec![Entry::of(message.clone(), held.clone())])?;
         self.numbers.insert(id, number);
         self.report.messages += 1;
         self.report.recipients += recorded.recipients.len() as u64;

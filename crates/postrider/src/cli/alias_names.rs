@@ -1,11 +1,10 @@
 //! Warnings of aliases whose mail could never be delivered, or not to all of their members.
 
 use super::map;
-use crate::{
+use accept::{
+    Mailboxes,
     expansion::{Expansion, Outcome},
-    mailboxes::Mailboxes,
-    routing::Routes,
-    serve::wiring,
+    routes::Routes,
 };
 use config::Settings;
 use mail::Mailbox;
@@ -50,7 +49,7 @@ fn of_file(settings: &Settings, reference: &Reference) -> Vec<(Reference, FileFa
             asked.push((mailbox, line, names_addresses_only(&alias.targets), alias.name));
         }
     }
-    let maps = wiring::maps(settings, None);
+    let maps = accept::maps(settings, None);
     let routes = Routes::new(settings, maps.clone());
     let mailboxes = Mailboxes { settings, routes: &routes, sender: None };
     let (Some(expansion), Ok(runtime)) = (Expansion::new(settings, maps), map::runtime()) else {

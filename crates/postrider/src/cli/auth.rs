@@ -1,7 +1,7 @@
 //! `postrider auth`: makes lines of a file of users, and tries passwords.
 
 use super::{CliError, Ending, args::HashScheme, map::runtime};
-use crate::serve::{DovecotAuth, MapUsers, TokenVerifier, random, wiring};
+use accept::logins::{DovecotAuth, MapUsers, TokenVerifier, random};
 use auth::{Introspected, NewScheme, ScramHash, Secret};
 use config::{Settings, UserStore, read_passwd};
 use control::Exit;
@@ -43,7 +43,7 @@ pub(super) fn test(user: &str, settings: &Settings, out: &mut dyn Write) -> Endi
             users.get(user).cloned().ok_or_else(|| path.display().to_string())
         }
         Some(UserStore::Map(map)) => {
-            let users = MapUsers::new(wiring::maps(settings, None), map.clone());
+            let users = MapUsers::new(accept::maps(settings, None), map.clone());
             let found = super::map::runtime()?.block_on(users.get(user));
             let found = found.map_err(|e| CliError::new(Exit::TempFail, e.to_string()))?;
             found.map(|found| found.login).ok_or_else(|| format!("{map}, or locked there"))
@@ -87,7 +87,7 @@ pub(super) fn test(user: &str, settings: &Settings, out: &mut dyn Write) -> Endi
 
 /// Returns the names of the mechanisms that listeners offer.
 fn offered(settings: &Settings) -> Result<Vec<Box<str>>, CliError> {
-    wiring::offered_mechanisms(settings).map_err(|why| CliError::new(Exit::Config, why))
+    accept::logins::offered_mechanisms(settings).map_err(|why| CliError::new(Exit::Config, why))
 }
 
 /// Tries a token, as AUTH OAUTHBEARER does.

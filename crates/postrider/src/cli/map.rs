@@ -2,12 +2,10 @@
 
 use super::{CliError, Ending, alias_names, args::MapCommand, complain, load_config, settings};
 use crate::{
-    access,
-    expansion::include::{self, ListFault},
-    map_entries,
+    access, map_entries,
     map_faults::{self, MapFault, WithLists, with_lists},
-    serve::wiring,
 };
+use accept::expansion::include::{self, ListFault};
 use config::{Loaded, Purpose, Settings};
 use control::Exit;
 use maps::{
@@ -31,7 +29,7 @@ pub(super) fn run(
         MapCommand::Check => {
             let loaded = config::load_with_origins(settings::find(explicit).as_deref(), Purpose::Ask);
             let loaded = loaded.map_err(|problems| settings::show_problems(&problems))?;
-            let maps = wiring::maps(&loaded.settings, None);
+            let maps = accept::maps(&loaded.settings, None);
             let checked = with_lists(maps.check(), &loaded.settings);
             print(&checked, &loaded.settings, out)?;
             let all_answer = print_named(&maps, &loaded, out)?;
@@ -161,7 +159,7 @@ pub(crate) fn check_aliases(settings: &Settings, out: &mut dyn Write) -> Ending 
 pub(super) fn warnings_and_faults(
     settings: &Settings,
 ) -> Result<(Vec<FileWarning>, Vec<MapFault>), CliError> {
-    let maps = wiring::maps(settings, None);
+    let maps = accept::maps(settings, None);
     let (checked, faults) = runtime()?.block_on(map_faults::check(&maps, settings));
     Ok((warnings(&checked, settings), faults))
 }

@@ -1,10 +1,10 @@
 //! The queue as the spool tells of it while the daemon is down.
 
 use super::{CliError, daemon::Answer};
-use crate::{routing::Routes, unnamed_spools};
+use crate::unnamed_spools;
+use accept::routes::Routes;
 use config::{Settings, Spool};
-use control::Exit;
-use control::{Id, MessageInfo, OptionsInfo, RecipientInfo, Selection, Status};
+use control::{Exit, Id, MessageInfo, OptionsInfo, RecipientInfo, Selection, Status};
 use mail::UnixMillis;
 use spool::{Recovered, RecoveryReport};
 use std::{io, os::unix::ffi::OsStrExt as _, path::Path};

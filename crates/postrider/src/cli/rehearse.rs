@@ -1,18 +1,17 @@
 //! `postrider test`: what the configuration decides about a message, and why. Nothing is stored or sent.
 
 use super::{CliError, Ending, args::TestArgs, map::runtime, owner};
-use crate::{
-    own_address,
-    serve::{
-        connection::generic,
-        pipeline::{Observer, SessionMemory, View, duration},
-        snapshot::ConfigSnapshot,
-        verp, wiring,
-    },
+use crate::serve::{connection::generic, snapshot::ConfigSnapshot, wiring};
+use accept::{
+    Observer,
+    check::View,
+    decisions::{Accepted, Decisions, Facts, Source, Stage},
+    duration, own_address,
+    pipeline::SessionMemory,
+    verp,
 };
 use config::Settings;
 use control::Exit;
-use engine::accept::{Accepted, Decisions, Facts, Source, Stage};
 use mail::{
     ClientCertificate, Envelope, ForwardPath, ListenerKind, Origin, QueueId, ReceivedContent, Recipient,
     Reply, ReversePath, UnixMillis, header::ContentScanner,

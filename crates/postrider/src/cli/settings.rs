@@ -4,12 +4,10 @@ use super::{CliError, Ending, args::ConfigCommand, complain, map, print};
 use crate::{
     access::{self, Checked, Fault},
     applets::Commands,
-    expansion::Expansion,
-    mailboxes,
-    routing::Routes,
-    serve::{helper, refuse_ephemeral, site_warnings, wiring},
+    serve::{helper, refuse_ephemeral, site_warnings},
     unnamed_spools,
 };
+use accept::{self, expansion::Expansion, routes::Routes};
 use config::{Loaded, Origin, Problems, Purpose, SectionDoc, Settings};
 use control::Exit;
 use mail::{ForwardPath, Mailbox, UnixMillis};
@@ -241,9 +239,9 @@ fn copies_of_maps(settings: &Settings) -> impl Iterator<Item = (String, Mailbox)
 
 /// Returns a warning if nobody reads the mail for the postmaster.
 pub(super) fn unread_postmaster(settings: &Settings) -> Result<Option<String>, CliError> {
-    let maps = wiring::maps(settings, None);
+    let maps = accept::maps(settings, None);
     let (routes, expansion) = (Routes::new(settings, maps.clone()), Expansion::new(settings, maps));
-    Ok(map::runtime()?.block_on(mailboxes::unread_postmaster(settings, &routes, expansion.as_ref())))
+    Ok(map::runtime()?.block_on(accept::unread_postmaster(settings, &routes, expansion.as_ref())))
 }
 
 /// Explains the rules, the checks, or a key.

@@ -1,6 +1,6 @@
 //! Puts whole messages into a spool that a command has opened.
 
-use crate::serve::CHUNK_BYTES;
+use accept::CHUNK_BYTES;
 use bytes::Bytes;
 use mail::{ChunkId, Content, Envelope, Message, Part, header::ContentScanner};
 use spool::{CommitSeq, Entry, RecipientState, Recovered, Refused, Spool, SpoolFailure, Totals};

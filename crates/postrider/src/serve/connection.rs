@@ -2,10 +2,8 @@
 
 pub(crate) mod generic;
 
-use super::{
-    acceptor::unreadable,
-    driver::{Abandonment, Driver, Leased},
-};
+use super::driver::{Abandonment, Driver, Leased};
+use accept::unreadable;
 use bytes::Bytes;
 use delivery::{LeasedMessage, Progress, WorkSource};
 use engine::{Abandoned, ConnectionId, Event};

@@ -2,7 +2,7 @@
 
 mod message_id;
 
-use super::acceptor::AcceptLog;
+use accept::AcceptLog;
 use control::Matched;
 use mail::{
     Attempt, Cause, DeliverBy, DeliverByMode, Destination, Disposition, Message, Outcome, QueueId, UnixMillis,

@@ -1,9 +1,7 @@
 //! The mechanisms of a Dovecot that did not run when it was asked for them.
 
-use super::{
-    Daemon,
-    logins::{DovecotAuth, Store},
-};
+use super::Daemon;
+use accept::logins::{DovecotAuth, Store};
 use std::{sync::Arc, time::Duration};
 use tokio::task::spawn_blocking;
 

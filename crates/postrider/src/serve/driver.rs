@@ -1,14 +1,8 @@
 //! Drives the message engine: hands it what happens, and performs what it asks for. One lock guards the engine; the
 //! spool and the delivery log have their own.
 
-use super::{
-    acceptor::{AcceptLog, Intake, UnstoredMessages},
-    clock::Clock,
-    delivery_log::DeliveryLog,
-    site::Site,
-    snapshot::ConfigSnapshot,
-    workers,
-};
+use super::{clock::Clock, delivery_log::DeliveryLog, snapshot::ConfigSnapshot, workers};
+use accept::{AcceptConfig, AcceptLog, Intake, UnstoredMessages};
 use bytes::Bytes;
 use delivery::{Progress, Step};
 use engine::{
@@ -712,8 +706,8 @@ impl Driver {
 }
 
 impl Intake for Driver {
-    fn site(&self) -> Arc<Site> {
-        self.current().site.clone()
+    fn config(&self) -> Arc<AcceptConfig> {
+        self.current().accept.clone()
     }
 
     fn log(&self) -> &AcceptLog {

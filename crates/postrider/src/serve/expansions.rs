@@ -1,9 +1,7 @@
 //! Makes the expansions that the engine orders.
 
-use super::{
-    acceptor::{Acceptor, unreadable},
-    driver::{Driver, Expansion},
-};
+use super::driver::{Driver, Expansion};
+use accept::{Acceptor, unreadable};
 use engine::Event;
 use mail::{Attempt, DsnDuty};
 use std::{sync::Arc, time::Instant};

@@ -1,8 +1,6 @@
 //! The daemon: starts its parts in order, and stops them without losing messages.
 
-mod acceptor;
 pub(crate) mod acme;
-mod active;
 mod backscatter;
 pub(crate) mod capture;
 mod clock;
@@ -15,13 +13,10 @@ mod engine_setup;
 mod expansions;
 mod expiry;
 pub(crate) mod helper;
-mod latency;
 mod listeners;
-mod logins;
 mod metrics_server;
 mod notify;
 mod operator;
-pub(crate) mod pipeline;
 mod process;
 mod progress;
 pub(crate) mod queue_run;
@@ -29,31 +24,28 @@ mod redirect;
 mod reload;
 mod resources;
 mod scrape;
-mod site;
 pub(crate) mod site_warnings;
 pub(crate) mod snapshot;
 mod sockets;
 mod start;
 mod terminal;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod unreachable;
 mod unscheduled;
-mod verifier;
-pub(crate) mod verp;
 mod welcome;
 pub(crate) mod wiring;
 mod workers;
 
-pub(crate) use acceptor::CHUNK_BYTES;
 #[cfg(test)]
 pub(crate) use delivery_log::DeliveryLog;
-pub(crate) use logins::{DovecotAuth, MapUsers, TokenVerifier, random};
 pub(crate) use process::{prepare_folder, prepare_folders};
 pub(crate) use sockets::try_addresses;
 pub(crate) use start::{refuse_ephemeral, run};
 
 use self::acme::ObtainedCertificate;
-use acceptor::Acceptor;
+use accept::Acceptor;
 use driver::Driver;
 use helper::HelperProcess;
 use inbound::Inbound;

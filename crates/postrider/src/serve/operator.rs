@@ -1,13 +1,12 @@
 //! Requests of operators and local users to the running daemon.
 
 use super::{
-    Daemon,
-    acceptor::Acceptor,
-    copy,
+    Daemon, copy,
     driver::{Driver, State},
     redirect::{self, Redirected},
     snapshot::ConfigSnapshot,
 };
+use accept::Acceptor;
 use bytes::Bytes;
 use control::{
     Action, Applied, AttemptInfo, CertificateInfo, ConnectionShare, DeliveryHelper, DestinationInfo,

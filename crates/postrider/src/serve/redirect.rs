@@ -1,11 +1,8 @@
 //! Sends recipients of a queued message elsewhere, as an operator wants it.
 
-use super::{
-    Daemon,
-    acceptor::{NotReplaced, unreadable},
-    snapshot::ConfigSnapshot,
-};
-use crate::{applets, mailboxes::Mailboxes};
+use super::{Daemon, snapshot::ConfigSnapshot};
+use crate::applets;
+use accept::{Mailboxes, NotReplaced, unreadable};
 use control::{Failure, Matched, RedirectTo};
 use engine::{Command, Redirect};
 use mail::{

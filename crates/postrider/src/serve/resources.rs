@@ -1,12 +1,9 @@
 //! What the daemon has only so much of: each resource names itself in the log, in `postrider status`, to `postrider doctor` and
 //! in the metrics before it is used up.
 
-use super::{
-    Daemon,
-    logins::{CHECKS_MAX, STRANGER_CHECKS_MAX},
-    operator,
-};
+use super::{Daemon, operator};
 use crate::{open_files::Connections, spool_room::SpoolRoom};
+use accept::logins::{CHECKS_MAX, STRANGER_CHECKS_MAX};
 use control::{ConnectionShare, Resource};
 use rustix::{
     io::{Errno, fcntl_dupfd_cloexec},

@@ -1,7 +1,6 @@
 //! A configuration with everything that is derived from it; a reload replaces it as a whole.
 
-use super::site::Site;
-use crate::mailboxes;
+use accept::{self, AcceptConfig};
 use delivery::Courier;
 use engine::Routing;
 use mail::{Destination, Envelope};
@@ -11,25 +10,24 @@ use std::{ops::Deref, sync::Arc};
 /// The settings and everything made of them; a reload replaces it as a whole.
 pub(crate) struct ConfigSnapshot {
     /// The part by which mail is accepted.
-    pub(crate) site: Arc<Site>,
+    pub(crate) accept: Arc<AcceptConfig>,
     /// The engine's part of the settings.
     pub(crate) engine: engine::EngineSettings,
     pub(crate) courier: Arc<Courier>,
 }
 
 impl Deref for ConfigSnapshot {
-    type Target = Site;
+    type Target = AcceptConfig;
 
-    fn deref(&self) -> &Site {
-        &self.site
+    fn deref(&self) -> &AcceptConfig {
+        &self.accept
     }
 }
 
 impl ConfigSnapshot {
     /// Logs a warning if nobody reads the mail for the postmaster.
     pub(crate) async fn warn_of_unread_postmaster(&self) {
-        let warning =
-            mailboxes::unread_postmaster(&self.settings, &self.routes, self.expansion.as_ref()).await;
+        let warning = accept::unread_postmaster(&self.settings, &self.routes, self.expansion.as_ref()).await;
         warning.iter().for_each(|warning| tracing::warn!("{warning}"));
     }
 }

@@ -2,7 +2,6 @@
 
 use super::{
     Daemon, Mode,
-    acceptor::Acceptor,
     acme::{self, ObtainedCertificate},
     capture::Viewer,
     delivery_log::DeliveryLog,
@@ -28,9 +27,9 @@ use crate::{
     open_files::Connections,
     unnamed_spools,
 };
+use accept::Acceptor;
 use config::{ListenAddress, ListenAt, Settings};
-use control::Exit;
-use control::{serve_control, server::Access, socket};
+use control::{Exit, serve_control, server::Access, socket};
 use engine::Event;
 use inbound::{Inbound, Listener, WorkerPool};
 use mail::{UnixMillis, escape_invisible, plain_text};

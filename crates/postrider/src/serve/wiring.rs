@@ -1,83 +1,29 @@
 //! The configuration's terms turned into each part's own.
 
-use super::{
-    acceptor::CHUNK_BYTES,
-    logins::{DovecotAuth, LoginSettings, MapUsers, Store, TokenVerifier, UsersFile},
-    pipeline::{
-        Authenticated, Check, Copies, Filters, KnownToNextHop, LOOKUP_TIMEOUT, MapsChooseRoute,
-        MissingFields, Pipeline, RouteDecides, RuleCheck, RuleSources, SenderOfLogin, Signatures,
-    },
-    site::Site,
-    snapshot::ConfigSnapshot,
-    terminal::Terminal,
-    tls::ServerTls,
-    verifier::Verifier,
-};
+use super::{snapshot::ConfigSnapshot, terminal::Terminal, tls::ServerTls};
 use crate::{
-    expansion::Expansion,
+    access,
     open_files::{self, Connections},
-    routing::Routes,
     spool_room::SpoolRoom,
     unnamed_spools,
 };
-use auth::{ClientCredentials, Mechanism};
-use config::{
-    Backend, ClientCertificates, Durability, EhloKeyword, EightBit, ForClients, LogFormat, Settings, Target,
+use accept::{
+    AcceptConfig, CHUNK_BYTES, Surroundings, check::LOOKUP_TIMEOUT, logins::LoginSettings, routes::Routes,
 };
+use auth::ClientCredentials;
+use config::{Backend, Durability, EhloKeyword, EightBit, ForClients, LogFormat, Settings};
 use control::Exit;
 use delivery::{Courier, RouteSettings, TlsClient, helper::Helper};
 use dns::{Dns, DnsSettings};
 use mail::{Domain, Envelope};
-use maps::{Maps, Purposes};
-use policy::{ClientTable, Policy};
 use report::{
     Apart, EventStream, STANDARD_ERROR, Sink, UnixMicros,
     log::{Format, LogFile, Postfix, Syslog},
 };
 use route::{Router, RouterSettings};
-use smtp::server::{Auth, Extensions, Keyword, MechanismNeed, OfferedMechanism, Profile};
+use smtp::server::{Auth, Extensions, Keyword, Profile};
 use spool::{DirSpool, EarlySpool, LogSpool, ShardedSpool, Spool};
-use std::{collections::HashMap, io::IsTerminal as _, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
-
-pub(crate) fn policy(settings: &Settings, maps: &Arc<Maps>) -> Policy {
-    // Which users of a map exist is known at RCPT, and not asked again at delivery.
-    let users = settings.local.users.clone().filter(|_| settings.local.user_maps.is_empty());
-    Policy::new(policy::Settings {
-        local_domains: settings.local.domains.clone(),
-        users,
-        relay_networks: settings.relay.networks.clone(),
-        relay_tables: relay_tables(settings, maps),
-        separator: settings.addresses.separator.0,
-    })
-}
-
-/// The files of `relay.networks`.
-fn relay_tables(settings: &Settings, maps: &Arc<Maps>) -> Option<ClientTable> {
-    let references = settings.relay.network_maps.clone();
-    let maps = maps.clone();
-    let has = move |client: IpAddr| maps.has_now_fresh(&references, &client.to_string());
-    (!settings.relay.network_maps.is_empty()).then(|| ClientTable(Arc::new(has)))
-}
-
-/// Opens the maps of the settings, and takes over those of `old` that have not changed.
-pub(crate) fn maps(settings: &Settings, old: Option<&Maps>) -> Arc<Maps> {
-    let references = settings.map_references().map(|(_, reference)| reference);
-    let purposes = Purposes { relaying: &settings.relay.network_maps, aliases: &settings.addresses.aliases };
-    Arc::new(Maps::open_for(references, purposes, &settings.maps, old))
-}
-
-/// Checks that files of local domains and of `relay.networks` can be used: without them mail would go elsewhere, and
-/// clients would be refused.
-fn has_needed_files(settings: &Settings, maps: &Maps) -> Result<(), String> {
-    let used = [("local domains", &settings.local.domain_maps), ("networks", &settings.relay.network_maps)];
-    for checked in maps.check() {
-        let Some((what, _)) = used.iter().find(|(_, maps)| maps.contains(&checked.reference)) else {
-            continue;
-        };
-        checked.state.map_err(|why| format!("read the {what} of {}: {why}", checked.reference))?;
-    }
-    Ok(())
-}
+use std::{collections::HashMap, io::IsTerminal as _, path::PathBuf, sync::Arc, time::Duration};
 
 pub(crate) fn queue_settings(settings: &Settings) -> queue::QueueSettings {
     let (queue, delivery) = (&settings.queue, &settings.delivery);
@@ -155,138 +101,18 @@ pub(crate) fn current(
     old: Option<&ConfigSnapshot>,
     helper: Option<Arc<Helper>>,
 ) -> Result<ConfigSnapshot, String> {
-    let maps = maps(&settings, old.map(|old| &*old.maps));
-    has_needed_files(&settings, &maps)?;
-    let routes = Routes::new(&settings, maps.clone());
-    let expansion = Expansion::new(&settings, maps.clone());
     let dns = Arc::new(dns(&settings)?);
-    let sources = RuleSources::new(&settings, dns.clone(), old.map(|old| &old.sources));
-    let courier = Arc::new(courier(&settings, dns)?.with_helper(helper));
-    let policy = policy(&settings, &maps);
+    let courier = Arc::new(courier(&settings, dns.clone())?.with_helper(helper));
     let engine = engine_settings(&settings)?;
-    let logins = logins(&settings, &maps, old.and_then(|old| old.logins.as_ref()))?;
-    let mut checks: Vec<Box<dyn Check>> = Vec::new();
-    if logins.as_ref().is_some_and(|logins| !matches!(logins.store, Store::Anybody)) {
-        checks.push(Box::new(SenderOfLogin));
-    }
-    if settings.listen.iter().any(|listen| listen.kind.needs_login()) {
-        checks.push(Box::<MissingFields>::default());
-    }
-    if settings.routes.iter().any(|route| matches!(route.target, Target::Hold | Target::Reject(_))) {
-        checks.push(Box::new(RouteDecides));
-    }
-    if routes.ask_maps() {
-        checks.push(Box::new(MapsChooseRoute));
-    }
-    // The last at RCPT: what refuses without asking others comes first.
-    let verify = settings.routes.iter().any(|route| route.verify);
-    let verifier = verify.then(|| Arc::new(Verifier::new(courier.clone())));
-    let sources = sources.with_verifier(verifier.clone());
-    checks.extend(verifier.map(|verifier| Box::new(KnownToNextHop::new(verifier)) as Box<dyn Check>));
-    let addresses = &settings.addresses;
-    if !addresses.bcc.is_empty() || !addresses.sender_bcc.is_empty() || !addresses.recipient_bcc.is_empty() {
-        checks.push(Box::new(Copies));
-    }
-    checks.extend(Signatures::new(&settings)?.map(|signatures| Box::new(signatures) as Box<dyn Check>));
-    let authenticated = Authenticated::new(&settings, sources.dns());
-    let pipeline = Pipeline::new(authenticated, RuleCheck::new(&settings), checks, Filters::new(&settings));
-    let site = Site {
-        kept_bytes: super::resources::kept_bytes(&settings.spool),
-        settings,
+    let surroundings = Surroundings {
+        dns,
+        courier: courier.clone(),
         reports: engine.reports.clone(),
-        routes,
-        policy,
-        expansion,
-        maps,
-        pipeline,
-        sources,
-        logins,
+        kept_bytes: super::resources::kept_bytes(&settings.spool),
+        target_fault: access::target_fault,
     };
-    Ok(ConfigSnapshot { site: Arc::new(site), engine, courier })
-}
-
-/// Returns the users of the settings, and the mechanisms that they can use; `None` if nobody can log in.
-fn logins(
-    settings: &Settings,
-    maps: &Arc<Maps>,
-    old: Option<&LoginSettings>,
-) -> Result<Option<LoginSettings>, String> {
-    let has_certificates =
-        settings.listen.iter().any(|listen| listen.client_certificates != ClientCertificates::Off);
-    let tokens = TokenVerifier::new(settings)?;
-    let (store, mut usual) = match &settings.auth.users {
-        None if !has_certificates && tokens.is_none() => return Ok(None),
-        None => (Store::None, Vec::new()),
-        Some(config::UserStore::Passwd(path)) => {
-            let users = UsersFile::open(path).map_err(|e| e.to_string())?;
-            let usual = mechanisms_of(&users);
-            (Store::File(users), usual)
-        }
-        Some(config::UserStore::Dovecot(path)) => {
-            let former = old.and_then(|old| match &old.store {
-                Store::Dovecot(former) => Some(former),
-                _ => None,
-            });
-            let dovecot = DovecotAuth::open(path, former);
-            let usual = dovecot.mechanisms().to_vec();
-            (Store::Dovecot(dovecot), usual)
-        }
-        Some(config::UserStore::Anybody) => (Store::Anybody, vec!["PLAIN".into(), "LOGIN".into()]),
-        // A client that sees SCRAM chooses it, and fails where the map has another hash for its user.
-        Some(config::UserStore::Map(map)) => {
-            let users = MapUsers::new(maps.clone(), map.clone());
-            (Store::Map(users), vec!["PLAIN".into(), "LOGIN".into()])
-        }
-    };
-    let own = [
-        (Mechanism::External, has_certificates),
-        (Mechanism::OauthBearer, tokens.is_some()),
-        (Mechanism::Xoauth2, tokens.is_some()),
-    ];
-    let own = own.into_iter().filter(|(_, is_usual)| *is_usual).map(|(mechanism, _)| mechanism.as_str());
-    // Those of Dovecot keep its order.
-    let own: Vec<Box<str>> =
-        own.filter(|name| !usual.iter().any(|known| **known == **name)).map(Into::into).collect();
-    usual.splice(0..0, own);
-    if !matches!(store, Store::Dovecot(_)) {
-        let strength = |name: &str| Mechanism::all().position(|one| one.as_str() == name);
-        usual.sort_by_key(|name| strength(name).unwrap_or(usize::MAX));
-    }
-    let names = match &settings.auth.mechanisms {
-        Some(words) => words.iter().map(|word| word.mechanism().as_str().into()).collect(),
-        None => usual,
-    };
-    let mechanisms = names.into_iter().map(offered_mechanism).collect();
-    let failures_max = settings.auth.max_failures;
-    Ok(Some(LoginSettings { mechanisms, store, tokens, failures_max }))
-}
-
-/// Returns the names of the mechanisms that listeners with this configuration offer.
-///
-/// # Errors
-/// The users cannot be read.
-pub(crate) fn offered_mechanisms(settings: &Settings) -> Result<Vec<Box<str>>, String> {
-    let logins = logins(settings, &maps(settings, None), None)?;
-    Ok(logins.into_iter().flat_map(|logins| logins.mechanisms).map(|mechanism| mechanism.name).collect())
-}
-
-/// Returns the mechanisms that every user of a file can use, the strongest first.
-fn mechanisms_of(users: &UsersFile) -> Vec<Box<str>> {
-    let known = users.users();
-    let is_usable = |mechanism: &Mechanism| match mechanism.scram_hash() {
-        Some(hash) => known.all_have_scram(hash),
-        None => matches!(mechanism, Mechanism::Plain | Mechanism::Login),
-    };
-    Mechanism::all().filter(is_usable).map(|mechanism| mechanism.as_str().into()).collect()
-}
-
-fn offered_mechanism(name: Box<str>) -> OfferedMechanism {
-    let needs = match &*name {
-        "EXTERNAL" => MechanismNeed::Certificate,
-        name if name.ends_with("-PLUS") => MechanismNeed::Tls,
-        _ => MechanismNeed::Nothing,
-    };
-    OfferedMechanism { name, needs }
+    let accept = AcceptConfig::new(settings, old.map(|old| &*old.accept), surroundings)?;
+    Ok(ConfigSnapshot { accept: Arc::new(accept), engine, courier })
 }
 
 /// AUTH as listeners offer it.
@@ -551,7 +377,7 @@ pub(crate) fn history(settings: &Settings) -> Result<Vec<Box<dyn Sink>>, String>
         return Ok(Vec::new());
     }
     let own = history::Settings { keep: s.keep, max_bytes: s.max_size.0, addresses: s.addresses };
-    let new_key = super::random::<32>;
+    let new_key = accept::logins::random::<32>;
     let store = history::DiskFolder::make(&s.path)
         .and_then(|folder| history::Store::open(folder, own, Box::new(UnixMicros::now), Box::new(new_key)))
         .map_err(|e| format!("open the history {}: {e}", s.path.display()))?;

@@ -445,7 +445,7 @@ impl Driver {
             SharedMessage::new(Message { id, arrived, origin: "mx.test".into(), envelope, content });
         // As a check of the accept pipeline may decide.
         let held: Option<Box<str>> = (id.0 % 13 == 5).then(|| "by a rule".into());
-        let entry = engine::accept::entry(&message, held.clone());
+        let entry = Entry::of(message.clone(), held.clone());
         let transaction = vec![entry];
         let counted = counted(&transaction);
         let commit_seq = self.spool.submit(transaction).map_err(refusal)?;

@@ -56,7 +56,7 @@ impl Pseudonyms {
     /// # Errors
     /// An expression of this file is wrong.
     pub(super) fn new(people: Vec<String>) -> Result<Self, CliError> {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &crate::serve::random::<32>());
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &accept::logins::random::<32>());
         let words = Regex::new(WORDS).map_err(|error| CliError::new(Exit::Software, error.to_string()))?;
         let mut known = HashSet::new();
         for section in config::schema() {

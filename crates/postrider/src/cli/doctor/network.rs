@@ -1,7 +1,8 @@
 //! The resolver, the name of the host, and the way out to other mail servers.
 
 use super::Finding;
-use crate::{cli::map, routing::Routes, serve::wiring};
+use crate::{cli::map, serve::wiring};
+use accept::routes::Routes;
 use config::Settings;
 use dns::{Dns, Lookup};
 use filter::Conversation;

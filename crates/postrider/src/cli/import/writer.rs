@@ -5,11 +5,13 @@ use crate::{
         CliError, map, owner,
         spool_writer::{NewMessage, SpoolWriter},
     },
-    expansion::{self, Expansion, Outcome as Expanded},
     imported::{self, ImportList},
-    mailboxes::Mailboxes,
-    routing::Routes,
     serve::{prepare_folders, wiring},
+};
+use accept::{
+    Mailboxes,
+    expansion::{self, Expansion, Outcome as Expanded},
+    routes::Routes,
 };
 use config::Settings;
 use control::Exit;
@@ -101,7 +103,7 @@ fn write(
     let (expansion, routes, mut spool) = {
         let _context = runtime.enter();
         let spool = wiring::spool(settings).map_err(|why| CliError::new(why.exit, why.text))?;
-        let maps = wiring::maps(settings, None);
+        let maps = accept::maps(settings, None);
         (Expansion::new(settings, maps.clone()), Routes::new(settings, maps), spool)
     };
     let mailboxes = Mailboxes { settings, routes: &routes, sender: None };

@@ -1,7 +1,7 @@
 //! The file of users who log in. Users that it has already stay.
 
 use super::{CliError, Machine, cannot_write};
-use crate::serve::random;
+use accept::logins::random;
 use auth::{NewScheme, PasswdFile};
 use control::Exit;
 use rustix::fs::OFlags;

@@ -1,6 +1,7 @@
 //! Addresses that are changed on the way out (`addresses.generic`).
 
-use crate::{own_address::has_own_domain, serve::snapshot::ConfigSnapshot};
+use crate::serve::snapshot::ConfigSnapshot;
+use accept::own_address::has_own_domain;
 use mail::{Enhanced, Envelope, ForwardPath, Mailbox, Message, Outcome, ReversePath, SharedMessage};
 use rewrite::{by_map, map_keys};
 

@@ -1,0 +1,143 @@
+//! The memory of a session for its rules: answers, tags and trust.
+
+use crate::{memory::CheckMemory, observer::duration};
+use policy::{Answer, Answers, ClientName, Question, Scope, Stage};
+use std::time::Duration;
+
+/// The memory of the rules of one session.
+#[derive(Default)]
+pub(super) struct Memory {
+    pub(super) answers: Answers,
+    /// Of the connection, and of the name in EHLO.
+    pub(super) session_tags: Vec<(Stage, Box<str>)>,
+    /// Of MAIL.
+    pub(super) mail_tags: Vec<Box<str>>,
+    /// Of the recipients, by index. A refused one has none.
+    pub(super) recipient_tags: Vec<Vec<Box<str>>>,
+    /// The stage before RCPT at which the client began to count as trusted.
+    trusted_since: Option<Stage>,
+    /// Each recipient that was judged, by index, and whether a rule of RCPT trusts the client for it.
+    recipient_trust: Vec<(usize, bool)>,
+    /// A number for each transaction, for policy servers.
+    pub(super) instance: u64,
+}
+
+impl CheckMemory for Memory {
+    /// Forgets everything of a name in EHLO, as a new one does.
+    fn begin_hello(&mut self) {
+        self.session_tags.retain(|(stage, _)| *stage < Stage::Hello);
+        self.forget_trust(Stage::Hello);
+        self.begin_transaction();
+    }
+
+    /// Forgets everything of a transaction, as MAIL does.
+    fn begin_transaction(&mut self) {
+        self.answers.forget(Scope::Transaction);
+        self.mail_tags.clear();
+        self.recipient_tags.clear();
+        self.recipient_trust.clear();
+        self.forget_trust(Stage::Mail);
+        self.instance = self.instance.wrapping_add(1);
+    }
+}
+
+impl Memory {
+    fn forget_trust(&mut self, from: Stage) {
+        self.trusted_since = self.trusted_since.filter(|since| *since < from);
+    }
+
+    /// Forgets the recipient with this index, and those behind it.
+    pub(super) fn begin_recipient(&mut self, index: usize) {
+        self.answers.forget(Scope::Recipient);
+        self.recipient_tags.truncate(index);
+        self.recipient_trust.retain(|(other, _)| *other < index);
+        self.recipient_trust.push((index, false));
+    }
+
+    /// Notes that a rule trusts the client: for one recipient, where it is a rule of RCPT.
+    pub(super) fn trust(&mut self, stage: Stage, recipient: usize) {
+        if stage == Stage::Rcpt {
+            let own = self.recipient_trust.iter_mut().filter(|(index, _)| *index == recipient);
+            own.for_each(|(_, is_trusted)| *is_trusted = true);
+        } else if self.trusted_since.is_none() {
+            self.trusted_since = Some(stage);
+        }
+    }
+
+    /// Returns whether the client counts as trusted at a stage. Trust for one recipient does not decide about the content that
+    /// others get: each of the first `accepted` recipients has to have it. A refused one behind them does not count.
+    pub(super) fn is_trusted(&self, stage: Stage, accepted: usize) -> bool {
+        let mut of_recipients = self.recipient_trust.iter().filter(|(index, _)| *index < accepted).peekable();
+        self.trusted_since.is_some()
+            || stage == Stage::Content
+                && of_recipients.peek().is_some()
+                && of_recipients.all(|(_, is_trusted)| *is_trusted)
+    }
+
+    /// The tags that a stage sees: the content has those of the first `accepted` recipients.
+    pub(super) fn tags(&self, stage: Stage, accepted: usize) -> Vec<Box<str>> {
+        let session = self.session_tags.iter().map(|(_, tag)| tag);
+        let accepted = if stage == Stage::Content { accepted } else { 0 };
+        let recipients = self.recipient_tags.iter().take(accepted).flatten();
+        session.chain(&self.mail_tags).chain(recipients).cloned().collect()
+    }
+
+    /// Those of the tags that are true of every recipient: a tag of one does not exempt the content that others get.
+    pub(super) fn shared_tags(&self, stage: Stage, accepted: usize) -> Vec<Box<str>> {
+        let mut tags = self.tags(stage, 0);
+        if stage == Stage::Content
+            && let (Some(first), Some(others)) =
+                (self.recipient_tags.first(), self.recipient_tags.get(1..accepted))
+        {
+            tags.extend(first.iter().filter(|tag| others.iter().all(|tags| tags.contains(tag))).cloned());
+        }
+        tags
+    }
+
+    /// Notes tags that rules of a stage have set.
+    pub(super) fn add_tags(&mut self, stage: Stage, recipient: usize, tags: &[Box<str>]) {
+        if tags.is_empty() {
+            return;
+        }
+        match stage {
+            Stage::Connect | Stage::Hello => {
+                self.session_tags.extend(tags.iter().map(|tag| (stage, tag.clone())));
+            }
+            Stage::Mail => self.mail_tags.extend_from_slice(tags),
+            Stage::Rcpt => {
+                self.recipient_tags.resize_with(recipient + 1, Vec::new);
+                self.recipient_tags[recipient] = tags.to_vec();
+            }
+            Stage::Content => {}
+        }
+    }
+
+    /// Is the answer to a question still needed?
+    pub(super) fn lacks(&self, question: &Question) -> bool {
+        self.answers.find(question).is_none()
+    }
+}
+
+/// The text of an answer, for an observer.
+pub(super) fn shown(answer: &Answer, took: Duration) -> String {
+    let text = match answer {
+        Answer::Map(Ok(Some(value))) if value.is_empty() => "found".to_owned(),
+        Answer::Map(Ok(Some(value))) => format!("\"{value}\""),
+        Answer::Map(Ok(None)) => "not in it".to_owned(),
+        Answer::Map(Err(why)) => format!("failed: {why}"),
+        Answer::ClientName(ClientName::Verified(name)) => name.to_string(),
+        Answer::ClientName(ClientName::None) => "no verified name".to_owned(),
+        Answer::ClientName(ClientName::Unknown(why)) => format!("failed: {why}"),
+        Answer::DnsList(Ok(listed)) if listed.codes.is_empty() => "not listed".to_owned(),
+        Answer::DnsList(Ok(listed)) => {
+            let codes: Vec<_> = listed.codes.iter().map(ToString::to_string).collect();
+            format!("listed: {} {}", codes.join(", "), listed.text)
+        }
+        Answer::DnsList(Err(why)) => format!("failed: {why}"),
+        Answer::Over(true) => "exceeded".to_owned(),
+        Answer::Over(false) => "within the rate".to_owned(),
+        Answer::Service(Ok(action)) => action.to_string(),
+        Answer::Service(Err(why)) => format!("failed: {why}"),
+    };
+    format!("{text}, {}", duration(took))
+}

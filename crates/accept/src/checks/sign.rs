@@ -1,0 +1,215 @@
+//! The check that signs mail of own domains (DKIM, RFC 6376).
+
+use super::submission::owns_by_maps;
+use crate::decisions::{Source, Stage, Verdict};
+use crate::{
+    check::{Check, View, is_trusted_client},
+    memory::{CheckMemories, CheckMemory, OfTransaction, own},
+};
+use authn::{BodyHasher, Signer, SigningKey, from_mailbox, has_signature};
+use config::{Settings, Sign, SignWith, is_selector, signing_key};
+use data_encoding::BASE64;
+use inbound::Answer;
+use mail::{Edit, Enhanced, Field, Mailbox, Part, ReceivedContent, Reply, ReversePath, UnixMillis};
+use maps::Reference;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// A map or the spool does not answer, or there is no key: the mail is not sent without its signature.
+const CANNOT_SIGN: Reply =
+    Reply::fixed(451, Enhanced(4, 7, 5), "The message cannot be signed now, try again later");
+
+/// Keys of maps that are kept ready for use; reading one takes as long as signing.
+const READY_KEYS_MAX: usize = 4096;
+
+/// Signs mail whose From is an address of a domain of `[[sign]]`, when its client may send as that domain.
+pub(crate) struct Signatures {
+    sections: Vec<(Sign, Option<SigningKey>)>,
+    /// Keys of maps, by the text in the map.
+    ready: Mutex<HashMap<Box<str>, Arc<SigningKey>>>,
+}
+
+/// A key with its name.
+enum Found<'a> {
+    OfFile(&'a str, &'a SigningKey),
+    OfMap(String, Arc<SigningKey>),
+}
+
+impl Signatures {
+    /// Reads the keys of the configuration; `None` if it signs nothing.
+    ///
+    /// # Errors
+    /// In words, if a key cannot be read.
+    pub(crate) fn new(settings: &Settings) -> Result<Option<Self>, String> {
+        let mut sections = Vec::new();
+        for sign in &settings.sign {
+            let key = sign.file().map(|file| signing_key(file)).transpose().map_err(|e| e.to_string())?;
+            sections.push((sign.clone(), key));
+        }
+        Ok((!sections.is_empty()).then(|| Self { sections, ready: Mutex::default() }))
+    }
+
+    /// The sections for a domain, given as [`mail::Domain::key`].
+    fn of<'a>(&'a self, domain: &'a str) -> impl Iterator<Item = &'a (Sign, Option<SigningKey>)> {
+        self.sections.iter().filter(move |(sign, _)| sign.domains.is_empty() || sign.matches(domain))
+    }
+
+    /// Returns a key and its selector; none for a domain that only a map could have.
+    async fn find<'a>(
+        &'a self,
+        view: &View<'_>,
+        (sign, key): &'a (Sign, Option<SigningKey>),
+        domain: &str,
+    ) -> Result<Option<Found<'a>>, Verdict> {
+        let map = match (&sign.keys, key) {
+            (SignWith::Key { selector, .. }, Some(key)) => return Ok(Some(Found::OfFile(selector, key))),
+            (SignWith::Key { .. }, None) => return Err(Verdict::Defer(CANNOT_SIGN)),
+            (SignWith::Map(map), _) => map,
+        };
+        let value = view.rules.maps.get(map, domain).wait().await.map_err(|error| {
+            tracing::error!("look up the signing key of {domain}: {error}");
+            Verdict::Defer(CANNOT_SIGN)
+        })?;
+        match value {
+            Some(value) => self.of_map(map, domain, &value).map(Some),
+            None if sign.domains.is_empty() => Ok(None),
+            None => {
+                tracing::error!("{map} has no signing key of {domain}");
+                Err(Verdict::Defer(CANNOT_SIGN))
+            }
+        }
+    }
+
+    /// Reads `SELECTOR:KEY`.
+    fn of_map<'a>(&self, map: &Reference, domain: &str, value: &str) -> Result<Found<'a>, Verdict> {
+        let failed = |why: &str| {
+            tracing::error!("{map}: the signing key of {domain}: {why}");
+            Verdict::Defer(CANNOT_SIGN)
+        };
+        let Some((selector, key)) = value.split_once(':').filter(|(selector, _)| is_selector(selector))
+        else {
+            return Err(failed("write SELECTOR:KEY"));
+        };
+        let ready = || self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = ready().get(key).cloned() {
+            return Ok(Found::OfMap(selector.to_owned(), known));
+        }
+        let der = BASE64.decode(key.trim().as_bytes()).map_err(|_| failed("the key is not base64"))?;
+        let read = SigningKey::from_pkcs8(&der).map_err(|error| failed(&error.to_string()))?;
+        let (mut ready, read) = (ready(), Arc::new(read));
+        if ready.len() >= READY_KEYS_MAX {
+            ready.clear();
+        }
+        ready.insert(key.into(), read.clone());
+        Ok(Found::OfMap(selector.to_owned(), read))
+    }
+
+    async fn sign(&self, view: View<'_>, from: Mailbox, streamed: Option<BodyHasher>) -> Verdict {
+        match may_sign(&view, &from).await {
+            Ok(true) => {}
+            Ok(false) => {
+                view.note("dkim", || format!("not signed: the client may not send as {from}"));
+                return Verdict::Pass;
+            }
+            Err(()) => return Verdict::Defer(CANNOT_SIGN),
+        }
+        let (domain, mut found) = (from.domain().key().into_owned(), Vec::new());
+        for section in self.of(&domain) {
+            match self.find(&view, section, &domain).await {
+                Ok(None) => {}
+                Ok(Some(key)) => found.push((section.0.domain.as_deref().unwrap_or(&domain), key)),
+                Err(refused) => return refused,
+            }
+        }
+        let name = |found: &Found<'_>| match found {
+            Found::OfFile(selector, _) => (*selector).to_owned(),
+            Found::OfMap(selector, _) => selector.clone(),
+        };
+        // A message that comes back to this server keeps its signature.
+        found.retain(|(domain, key)| !has_signature(view.header, domain, &name(key)));
+        let Some(content) = view.content.filter(|_| !found.is_empty()) else { return Verdict::Pass };
+        let Some(body) = hash(content, streamed) else { return Verdict::Defer(CANNOT_SIGN) };
+        let (mut edits, now) = (Vec::new(), UnixMillis::now().0 / 1000);
+        for (domain, found) in &found {
+            let (selector, key) = match found {
+                Found::OfFile(selector, key) => (*selector, *key),
+                Found::OfMap(selector, key) => (selector.as_str(), &**key),
+            };
+            let value = Signer { domain, selector, key }.sign(view.header, &body, now);
+            let Ok(field) = Field::new("DKIM-Signature", &value) else {
+                tracing::error!("sign for {domain}: the signature is no header field");
+                return Verdict::Defer(CANNOT_SIGN);
+            };
+            view.note("dkim", || format!("signed: d={domain} s={selector} a={}", key.algorithm().as_str()));
+            edits.push(Edit::Prepend(field));
+        }
+        Verdict::Edit(edits.into_iter().collect())
+    }
+}
+
+impl Check for Signatures {
+    fn stages(&self) -> Vec<Stage> {
+        vec![Stage::Header, Stage::Body, Stage::Seal]
+    }
+
+    fn begin(&self, _: &mut CheckMemories) -> Option<Box<dyn CheckMemory>> {
+        Some(Box::<Streamed>::default())
+    }
+
+    fn signs(&self, view: &View<'_>) -> bool {
+        from(view).is_some_and(|from| self.of(&from.domain().key()).next().is_some()) && is_trusted(view)
+    }
+
+    fn check<'a>(&'a self, memory: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
+        let memory = own::<Streamed>(memory);
+        let Some(OfTransaction(body)) = memory else { return Answer::Ready(Verdict::Pass) };
+        match view.stage {
+            Stage::Header => *body = self.signs(&view).then(BodyHasher::default),
+            Stage::Body => body.iter_mut().for_each(|body| body.push(view.body)),
+            _ => {
+                let streamed = body.take();
+                if let Some(from) = from(&view).filter(|_| self.signs(&view)) {
+                    return Answer::later(self.sign(view, from, streamed));
+                }
+            }
+        }
+        Answer::Ready(Verdict::Pass)
+    }
+}
+
+/// The single address in From.
+fn from(view: &View<'_>) -> Option<Mailbox> {
+    Mailbox::parse(&from_mailbox(view.header)?, true).ok()
+}
+
+/// Returns whether the client may send as any domain at all.
+fn is_trusted(view: &View<'_>) -> bool {
+    match view.facts.source {
+        Source::Smtp { .. } => is_trusted_client(view.facts, view.rules.policy),
+        Source::Local { .. } | Source::Report => true,
+    }
+}
+
+/// Returns whether a trusted client may send as an address.
+async fn may_sign(view: &View<'_>, from: &Mailbox) -> Result<bool, ()> {
+    let Some(login) = view.facts.login.as_ref().or(view.facts.named_login.as_ref()) else { return Ok(true) };
+    if view.rules.policy.owns(login, &ReversePath::Mailbox(from.clone())) {
+        return Ok(true);
+    }
+    owns_by_maps(view.rules, login, from).wait().await
+}
+
+/// The hash of a body that comes in pieces: those that are in the spool may not be readable yet when the content is complete.
+type Streamed = OfTransaction<BodyHasher>;
+
+/// Hashes the body. One that is not in memory was hashed as it came, and nothing has changed it since; `None` if it was not.
+fn hash(content: &ReceivedContent, streamed: Option<BodyHasher>) -> Option<Vec<u8>> {
+    if content.parts().iter().any(|part| matches!(part, Part::Stored { .. })) {
+        return streamed.map(|body| body.finish().as_ref().to_vec());
+    }
+    let mut hasher = BodyHasher::default();
+    content.body_in_memory().for_each(|piece| hasher.push(piece));
+    Some(hasher.finish().as_ref().to_vec())
+}

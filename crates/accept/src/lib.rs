@@ -1,0 +1,46 @@
+//! Who may send what to whom: everything between a connected client and a message in the queue.
+//!
+//! Sessions of clients ([`Acceptor`] is the service of `inbound`), programs on this machine and notifications of this server walk
+//! the same pipeline of checks: rules, addresses, logins, filters, authentication, signatures. What a [`Check`](check::Check) finds
+//! is a [`Verdict`](decisions::Verdict); what the verdicts mean for the message is decided in [`decisions`]. A message that is
+//! accepted is durable before its client gets 250, and is handed to the program around by its [`Intake`].
+//!
+//! The protocol is `smtp`'s, sockets are `inbound`'s, and what happens to a durable message is `engine`'s. Read [`Acceptor`] and
+//! [`Pipeline`](pipeline::Pipeline) first.
+
+mod accept_config;
+mod acceptor;
+mod active;
+pub mod check;
+mod checks;
+pub mod decisions;
+pub mod expansion;
+mod findings;
+mod intake;
+mod latency;
+mod log;
+pub mod logins;
+mod mailboxes;
+mod memory;
+mod observer;
+pub mod own_address;
+pub mod pipeline;
+mod postmaster;
+pub mod routes;
+mod sources;
+mod unstored;
+mod verifier;
+pub mod verp;
+
+pub use accept_config::{AcceptConfig, Surroundings, maps, policy};
+pub use acceptor::{Acceptor, CHUNK_BYTES, KEPT_SHARE, NotReplaced, Replacement, SessionContext, unreadable};
+pub use checks::Addresses;
+pub use intake::Intake;
+pub use latency::LatencyCounter;
+pub use log::AcceptLog;
+pub use mailboxes::Mailboxes;
+pub use memory::{CheckMemories, CheckMemory};
+pub use observer::{Observer, duration};
+pub use postmaster::unread_postmaster;
+pub use sources::RuleSources;
+pub use unstored::{Settled, UnstoredMessages};
