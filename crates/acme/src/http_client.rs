@@ -1,16 +1,11 @@
 //! HTTPS to the authority, with a limit of time and of size.
 
 use bytes::Bytes;
-use http_body_util::Limited;
-use hyper::Request;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
+use http_body_util::Full;
+use hyper::{Request, Response, Uri, header::HOST};
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
-use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs::default_provider};
-use std::{future::Future, io, pin::Pin, sync::Arc, time::Duration};
+use rustls::{DEFAULT_VERSIONS, RootCertStore};
+use std::{future::Future, io, pin::Pin, time::Duration};
 use tokio::time::timeout;
 
 /// Time of one request, with connecting.
@@ -20,17 +15,26 @@ const ANSWER_MAX_BYTES: usize = 256 * 1024;
 
 /// Asks the authority, whose certificate one of `roots` must have signed.
 #[derive(Clone)]
-pub(crate) struct Https(Client<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>>);
+pub(crate) struct Https(http::Https);
 
 impl Https {
     pub(crate) fn new(roots: RootCertStore) -> Result<Self, String> {
-        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()));
-        let config = config.with_safe_default_protocol_versions().map_err(|e| format!("set up TLS: {e}"))?;
-        let config = config.with_root_certificates(roots).with_no_client_auth();
-        let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1();
-        // Requests are hours apart: a connection that is kept would be one that has ended.
-        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(1).build(connector.build());
-        Ok(Self(client))
+        http::Https::new(config::certificate::provider(), DEFAULT_VERSIONS, roots).map(Self)
+    }
+
+    /// Requests are hours apart: each has a connection of its own.
+    async fn ask(self, mut request: Request<BodyWrapper<Bytes>>) -> Result<Response<Bytes>, String> {
+        let uri = std::mem::take(request.uri_mut());
+        let authority = uri.authority().ok_or("its address has no host")?;
+        if uri.scheme_str() != Some("https") {
+            return Err(format!("{uri} is not https"));
+        }
+        let stream = self.0.connect(authority.host(), authority.port_u16().unwrap_or(443)).await;
+        let stream = stream.map_err(|e| connect_words(&e))?;
+        let host = authority.as_str().parse().map_err(|_| "its host cannot be sent".to_owned())?;
+        request.headers_mut().insert(HOST, host);
+        *request.uri_mut() = Uri::from(uri.path_and_query().cloned().ok_or("its address has no path")?);
+        http::exchange(stream, request, ANSWER_MAX_BYTES).await
     }
 }
 
@@ -40,27 +44,21 @@ impl HttpClient for Https {
         request: Request<BodyWrapper<Bytes>>,
     ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
         let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
-        let asked = self.0.request(request);
+        let asked = self.clone().ask(request);
         Box::pin(async move {
-            let failed = |why: String| Error::Other(format!("ask {host}: {why}").into());
             let answer = timeout(REQUEST_TIMEOUT, asked).await;
-            let answer = answer.map_err(|_| failed(format!("no answer within {REQUEST_TIMEOUT:?}")))?;
-            let answer = answer.map_err(|e| failed(innermost(&e)))?;
-            Ok(BytesResponse::from(answer.map(|body| Limited::new(body, ANSWER_MAX_BYTES))))
+            let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {REQUEST_TIMEOUT:?}")));
+            let answer = answer.map_err(|why| Error::Other(format!("ask {host}: {why}").into()))?;
+            Ok(BytesResponse::from(answer.map(Full::new)))
         })
     }
 }
 
-/// Returns the last reason: those above it say that connecting failed, and no more.
-fn innermost(error: &hyper_util::client::legacy::Error) -> String {
-    let mut last: &dyn std::error::Error = error;
-    while let Some(source) = last.source() {
-        last = source;
+fn connect_words(error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return format!(
+            "{error}: if it is at another port than `directory`, add that to process.extra_ports"
+        );
     }
-    let is_forbidden =
-        last.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
-    if is_forbidden {
-        return format!("{last}: if it is at another port than `directory`, add that to process.extra_ports");
-    }
-    last.to_string()
+    error.to_string()
 }

@@ -1,16 +1,6 @@
 //! The answers that the authority gets at port 80 or 443 while it looks whether a name is this server's.
 
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::{
-    Method, Request, Response, StatusCode,
-    body::Incoming,
-    header::{CONTENT_TYPE, HeaderValue},
-    server::conn::http1,
-    service::service_fn,
-};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use limits::OpenConnections;
+use hyper::{Method, Request, StatusCode, body::Incoming};
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls::{
     ServerConfig,
@@ -25,22 +15,17 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
-use tokio::{
-    net::{TcpListener, TcpStream},
-    task::AbortHandle,
-    time::timeout,
-};
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// Connections that are served at a time. One more closes the oldest.
-const CONNECTIONS_MAX: usize = 512;
-/// Connections of one client at a time. One more closes its oldest. An authority may ask for all names at once, and a certificate has 100
-/// at most.
-const CONNECTIONS_OF_CLIENT: usize = 128;
-/// The longest life of a connection.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after a failed accept.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// An authority may ask for all names at once, and a certificate has 100 at most. The newest may be the authority: silent clients
+/// make room for it.
+const LIMITS: http::Limits = http::Limits {
+    connections: 512,
+    connections_of_client: 128,
+    time: Duration::from_secs(10),
+    keeps_alive: false,
+};
 /// The folder of `http-01` (RFC 8555 §8.3).
 const FOLDER: &str = "/.well-known/acme-challenge/";
 /// The protocol of `tls-alpn-01` (RFC 8737 §6.2).
@@ -107,69 +92,31 @@ fn challenge_certificate(name: &str, digest: &[u8]) -> Result<CertifiedKey, Stri
 }
 
 /// Serves `http-01` at this socket, for ever.
-pub async fn serve_http(listener: TcpListener, answers: Answers) {
-    accept_all(listener, move |stream| {
-        let answers = answers.clone();
-        async move {
-            let service = service_fn(|request| {
-                let response = answer(&answers, &request);
-                async move { Ok::<_, Infallible>(response) }
-            });
-            let mut server = http1::Builder::new();
-            server.timer(TokioTimer::new()).header_read_timeout(CONNECTION_TIMEOUT).keep_alive(false);
-            let _ = server.serve_connection(TokioIo::new(stream), service).await;
-        }
+pub async fn serve_http(listener: TcpListener, answers: Answers) -> Infallible {
+    http::answer_all(listener, LIMITS, move |_, request: &Request<Incoming>| {
+        let (status, text) = page(&answers, request.method(), request.uri().path());
+        http::text(status, text)
     })
-    .await;
+    .await
 }
 
 /// Serves `tls-alpn-01` at this socket, for ever: the handshake is all.
 ///
 /// # Errors
 /// In words.
-pub async fn serve_tls(listener: TcpListener, answers: Answers) -> Result<(), String> {
+pub async fn serve_tls(listener: TcpListener, answers: Answers) -> Result<Infallible, String> {
     let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(|e| format!("set up TLS: {e}"))?;
     let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(answers));
     config.alpn_protocols = vec![ALPN.to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    accept_all(listener, move |stream| {
+    let serving = http::accept_all(listener, LIMITS, move |stream, _| {
         let handshake = acceptor.accept(stream);
         async move {
             let _ = handshake.await;
         }
-    })
-    .await;
-    Ok(())
-}
-
-async fn accept_all<F>(listener: TcpListener, serve: impl Fn(TcpStream) -> F)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let mut open = OpenConnections::<AbortHandle>::new(CONNECTIONS_MAX, CONNECTIONS_OF_CLIENT);
-    loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                // The newest may be the authority: silent clients make room for it.
-                if let Some(oldest) = open.make_room(Some(peer.ip()), AbortHandle::is_finished) {
-                    oldest.abort();
-                }
-                let serving = timeout(CONNECTION_TIMEOUT, serve(stream));
-                let task = tokio::spawn(async move { drop(serving.await) });
-                open.add(Some(peer.ip()), task.abort_handle());
-            }
-            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-        }
-    }
-}
-
-fn answer(answers: &Answers, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-    let (status, text) = page(answers, request.method(), request.uri().path());
-    let mut response = Response::new(Full::from(text));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
-    response
+    });
+    Ok(serving.await)
 }
 
 fn page(answers: &Answers, method: &Method, path: &str) -> (StatusCode, String) {
@@ -185,7 +132,6 @@ fn page(answers: &Answers, method: &Method, path: &str) -> (StatusCode, String) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     #[test]
     fn only_files_of_open_challenges_are_served() {
@@ -200,26 +146,6 @@ mod tests {
         assert_eq!(page(&answers, &Method::POST, there).0, StatusCode::METHOD_NOT_ALLOWED);
         answers.clear();
         assert_eq!(get(there).0, StatusCode::NOT_FOUND);
-    }
-
-    #[tokio::test]
-    async fn silent_connections_of_one_address_do_not_keep_the_authority_out() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let answers = Answers::default();
-        answers.add_file("a-token", "a-token.thumbprint");
-        let server = tokio::spawn(serve_http(listener, answers));
-        let mut silent = Vec::new();
-        for _ in 0..CONNECTIONS_OF_CLIENT + 20 {
-            silent.push(TcpStream::connect(address).await.unwrap());
-        }
-        let mut authority = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET {FOLDER}a-token HTTP/1.1\r\nHost: mx.test\r\n\r\n");
-        authority.write_all(request.as_bytes()).await.unwrap();
-        let mut reply = String::new();
-        authority.read_to_string(&mut reply).await.unwrap();
-        assert!(reply.starts_with("HTTP/1.1 200 ") && reply.ends_with("a-token.thumbprint"), "{reply}");
-        server.abort();
     }
 
     #[test]

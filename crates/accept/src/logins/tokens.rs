@@ -7,14 +7,12 @@ use auth::{
 };
 use bytes::Bytes;
 use config::{HttpServer, IntrospectionUrl, Settings, certificate};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http::{Https, exchange};
+use http_body_util::Full;
 use hyper::{Request, StatusCode, header};
-use hyper_util::rt::TokioIo;
-use mail::HostPort;
-use rustls::{ClientConfig, pki_types::ServerName};
 use std::{
     sync::{
-        Arc, Mutex,
+        Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -24,7 +22,6 @@ use tokio::{
     net::{TcpStream, UnixStream},
     time::timeout,
 };
-use tokio_rustls::TlsConnector;
 
 /// Answers that are waited for at the same time; the next login is told to try again.
 const ASKING_MAX: usize = 64;
@@ -37,7 +34,7 @@ pub struct TokenVerifier {
     authority: String,
     authorization: Option<Secret>,
     /// For https.
-    tls: Option<(TlsConnector, ServerName<'static>)>,
+    tls: Option<Https>,
     demands: TokenDemands,
     advice: TokenAdvice,
     time_limit: Duration,
@@ -57,7 +54,7 @@ impl TokenVerifier {
         let authorization = oauth.client_id.as_ref().zip(secret);
         let authorization = authorization.map(|(id, secret)| basic_authorization(&id.0, &secret));
         let (authority, tls) = match &url.server {
-            HttpServer::Https(host) => (host.to_string(), Some(https(settings, host)?)),
+            HttpServer::Https(host) => (host.to_string(), Some(https(settings)?)),
             HttpServer::Loopback(host) => (host.to_string(), None),
             HttpServer::Unix(_) => ("localhost".to_owned(), None),
         };
@@ -155,62 +152,41 @@ impl TokenVerifier {
         let request = request.body(body).map_err(|e| e.to_string())?;
         let connected = |e: std::io::Error| format!("connect: {e}");
         match &self.url.server {
-            HttpServer::Unix(path) => {
-                exchange(UnixStream::connect(path).await.map_err(connected)?, request).await
-            }
+            HttpServer::Unix(path) => ask(UnixStream::connect(path).await.map_err(connected)?, request).await,
             HttpServer::Loopback(host) => {
                 let tcp = TcpStream::connect((host.host.as_str(), host.port)).await.map_err(connected)?;
                 // A name may lead anywhere.
                 if !tcp.peer_addr().map_err(connected)?.ip().is_loopback() {
                     return Err(format!("{} is not on this machine", host.host));
                 }
-                exchange(tcp, request).await
+                ask(tcp, request).await
             }
             HttpServer::Https(host) => {
-                let tcp = TcpStream::connect((host.host.as_str(), host.port)).await.map_err(connected)?;
-                let (connector, name) = self.tls.as_ref().ok_or("TLS is not set up")?;
-                let stream = Box::pin(connector.connect(name.clone(), tcp)).await;
-                exchange(stream.map_err(|e| format!("TLS: {e}"))?, request).await
+                let https = self.tls.as_ref().ok_or("TLS is not set up")?;
+                ask(https.connect(&host.host, host.port).await.map_err(connected)?, request).await
             }
         }
     }
 }
 
-/// TLS for a server that is named in the settings.
-fn https(settings: &Settings, host: &HostPort) -> Result<(TlsConnector, ServerName<'static>), String> {
+/// TLS for servers that are named in the settings.
+fn https(settings: &Settings) -> Result<Https, String> {
     let roots = certificate::roots(settings.oauth.ca_file.as_deref())?;
-    let builder = ClientConfig::builder_with_provider(certificate::provider())
-        .with_protocol_versions(certificate::versions(settings));
-    let client = builder.map_err(|e| format!("set up TLS: {e}"))?.with_root_certificates(roots);
-    let name = ServerName::try_from(host.host.clone()).map_err(|e| format!("{}: {e}", host.host))?;
-    Ok((TlsConnector::from(Arc::new(client.with_no_client_auth())), name))
+    Https::new(certificate::provider(), certificate::versions(settings), roots)
 }
 
 /// Sends a request, and returns the body of the answer.
-async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Bytes, String>
+async fn ask<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Bytes, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let begun = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = begun.map_err(|e| e.to_string())?;
-    let answered = async {
-        let response = sender.send_request(request).await.map_err(|e| e.to_string())?;
-        let status = response.status();
-        let body =
-            Limited::new(response.into_body(), ANSWER_MAX).collect().await.map_err(|e| e.to_string())?;
-        match status {
-            StatusCode::OK => Ok(body.to_bytes()),
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                Err(format!("it answers {status}: `client_id` or `client_secret` is wrong"))
-            }
-            status => Err(format!("it answers {status}")),
+    let response = exchange(stream, request, ANSWER_MAX).await?;
+    match response.status() {
+        StatusCode::OK => Ok(response.into_body()),
+        status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+            Err(format!("it answers {status}: `client_id` or `client_secret` is wrong"))
         }
-    };
-    tokio::pin!(answered, connection);
-    // The connection ends with the answer. It may end before the last octets of the answer are read.
-    tokio::select! {
-        answer = &mut answered => answer,
-        _ = &mut connection => answered.await,
+        status => Err(format!("it answers {status}")),
     }
 }
 

@@ -170,9 +170,8 @@ async fn answer(socket: TcpListener, method: Method, answers: Answers) {
         Err(e) => return tracing::error!("acme: listen for the authority: {e}"),
     };
     if method == Method::TlsAlpn {
-        if let Err(why) = acme::serve_tls(listener, answers).await {
-            tracing::error!("acme: {why}");
-        }
+        let Err(why) = acme::serve_tls(listener, answers).await;
+        tracing::error!("acme: {why}");
     } else {
         acme::serve_http(listener, answers).await;
     }

@@ -6,39 +6,27 @@ use super::{
     start::{UnixSocket, local_socket},
 };
 use config::ListenAddress;
+use http::text;
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
     header::{ACCEPT, ALLOW, CONTENT_TYPE},
-    server::conn::http1,
-    service::service_fn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
 use ipnet::IpNet;
-use limits::OpenConnections;
 use std::{
-    convert::Infallible,
-    io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, UnixListener},
-    task::AbortHandle,
-    time::timeout,
-};
+use tokio::net::{TcpListener, UnixListener};
 
-/// Connections that are served at a time. One more closes the oldest.
-const CONNECTIONS_MAX: usize = 32;
-/// Connections of one client at a time. One more closes its oldest.
-const CONNECTIONS_OF_CLIENT: usize = 16;
-/// The longest life of a connection.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after a failed accept.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const LIMITS: http::Limits = http::Limits {
+    connections: 32,
+    connections_of_client: 16,
+    time: Duration::from_secs(10),
+    keeps_alive: true,
+};
 /// The priority of the thread: mail goes first.
 const NICE: i32 = 5;
 
@@ -83,79 +71,33 @@ pub(super) fn start(socket: MetricsSocket, daemon: Arc<Daemon>) -> Result<(), St
     let serve = move || {
         // Of this thread only. Where it is not permitted, the metrics are served all the same.
         let _ = rustix::process::setpriority_process(None, NICE);
-        runtime.block_on(accept_all(socket, daemon));
+        runtime.block_on(answer_all(socket, daemon));
     };
     let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(serve);
     thread.map(drop).map_err(|e| format!("start the thread of the metrics: {e}"))
 }
 
-async fn accept_all(socket: MetricsSocket, daemon: Arc<Daemon>) {
+/// Answers until the daemon ends.
+async fn answer_all(socket: MetricsSocket, daemon: Arc<Daemon>) {
     let mut closing = daemon.driver.closing.subscribe();
-    let accepting = async {
-        let mut open = OpenConnections::new(CONNECTIONS_MAX, CONNECTIONS_OF_CLIENT);
-        let result = match socket {
-            MetricsSocket::Tcp(socket) => accept_tcp(socket, &daemon, &mut open).await,
-            MetricsSocket::Unix(socket) => accept_unix(socket, &daemon, &mut open).await,
+    let answering = async {
+        let answer = move |peer, request: &Request<Incoming>| answer(&daemon, peer, request);
+        let failed = match socket {
+            MetricsSocket::Tcp(socket) => match TcpListener::from_std(socket) {
+                Ok(socket) => match http::answer_all(socket, LIMITS, answer).await {},
+                Err(e) => e,
+            },
+            MetricsSocket::Unix(socket) => match UnixListener::from_std(socket) {
+                Ok(socket) => match http::answer_all(socket, LIMITS, answer).await {},
+                Err(e) => e,
+            },
         };
-        if let Err(e) = result {
-            tracing::error!("listen for metrics: {e}");
-        }
+        tracing::error!("listen for metrics: {failed}");
     };
     tokio::select! {
-        () = accepting => {}
+        () = answering => {}
         _ = closing.wait_for(|closing| *closing) => {}
     }
-}
-
-async fn accept_tcp(
-    socket: std::net::TcpListener,
-    daemon: &Arc<Daemon>,
-    open: &mut OpenConnections<AbortHandle>,
-) -> io::Result<()> {
-    let socket = TcpListener::from_std(socket)?;
-    loop {
-        match socket.accept().await {
-            Ok((stream, peer)) => spawn(stream, Some(peer.ip()), daemon, open),
-            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-        }
-    }
-}
-
-async fn accept_unix(
-    socket: UnixSocket,
-    daemon: &Arc<Daemon>,
-    open: &mut OpenConnections<AbortHandle>,
-) -> io::Result<()> {
-    let socket = UnixListener::from_std(socket)?;
-    loop {
-        if let Some(stream) = control::socket::accept(&socket).await {
-            spawn(stream, None, daemon, open);
-        }
-    }
-}
-
-/// Serves a connection in a task. `peer`: `None` for a Unix socket, whose permissions decide.
-fn spawn(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    peer: Option<IpAddr>,
-    daemon: &Arc<Daemon>,
-    open: &mut OpenConnections<AbortHandle>,
-) {
-    if let Some(oldest) = open.make_room(peer, AbortHandle::is_finished) {
-        oldest.abort();
-    }
-    let daemon = daemon.clone();
-    let task = tokio::spawn(async move {
-        let service = service_fn(|request: Request<Incoming>| {
-            let response = answer(&daemon, peer, &request);
-            async move { Ok::<_, Infallible>(response) }
-        });
-        let mut server = http1::Builder::new();
-        server.timer(TokioTimer::new()).header_read_timeout(CONNECTION_TIMEOUT);
-        // A client that went away is no news.
-        let _ = timeout(CONNECTION_TIMEOUT, server.serve_connection(TokioIo::new(stream), service)).await;
-    });
-    open.add(peer, task.abort_handle());
 }
 
 fn answer(daemon: &Daemon, peer: Option<IpAddr>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
@@ -208,14 +150,6 @@ fn wants_openmetrics(request: &Request<Incoming>) -> bool {
 fn may_ask(allowed: &[IpNet], ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     ip.is_loopback() || allowed.iter().any(|network| network.contains(&ip))
-}
-
-fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
-    *response.status_mut() = status;
-    let kind = hyper::header::HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
 }
 
 #[cfg(test)]

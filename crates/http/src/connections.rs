@@ -1,9 +1,7 @@
 //! Open connections of a listener that closes old ones for new ones.
 
-use std::{
-    collections::VecDeque,
-    net::{IpAddr, Ipv6Addr},
-};
+use limits::network;
+use std::{collections::VecDeque, net::IpAddr};
 
 /// The open connections of a listener, the oldest first. `H` is what closes a connection.
 ///
@@ -41,14 +39,6 @@ impl<H> OpenConnections<H> {
     pub fn add(&mut self, client: Option<IpAddr>, connection: H) {
         self.open.push_back((client.map(network), connection));
         assert!(self.open.len() <= self.max, "room is made before a connection is added");
-    }
-}
-
-/// Returns the IPv4 address, or the IPv6 network /64: a client that has one address of it has them all.
-pub fn network(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V4(ip) => IpAddr::V4(ip),
-        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
     }
 }
 
