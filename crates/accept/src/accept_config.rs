@@ -15,11 +15,11 @@ use crate::{
 };
 use config::{Settings, Target};
 use delivery::Courier;
-use dns::Dns;
 use engine::ReportSettings;
 use mail::AliasTarget;
 use maps::{Maps, Purposes};
 use policy::{ClientTable, Policy};
+use route::dns::Dns;
 use std::{net::IpAddr, sync::Arc};
 
 /// The settings, and everything made of them by which mail is accepted.

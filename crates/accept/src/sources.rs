@@ -5,10 +5,10 @@ mod service;
 
 use crate::verifier::Verifier;
 use config::Settings;
-use dns::Dns;
 pub(crate) use dns_list::DnsLists;
 use limits::{Spent, Table};
 use policy::{Facts, Limit, Measure};
+use route::dns::Dns;
 pub(crate) use service::PolicyClient;
 use std::{
     sync::{Arc, Mutex, PoisonError},

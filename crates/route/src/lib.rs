@@ -4,6 +4,7 @@
 //! `policy` decides which recipients exist, `queue` when they are tried, and `delivery` how. A look-up that fails for
 //! now defers; only a sure answer makes mail fail.
 
+pub mod dns;
 mod router;
 mod table;
 

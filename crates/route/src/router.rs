@@ -1,6 +1,6 @@
 //! From a destination to the hosts that take its mail (RFC 5321 §5.1).
 
-use dns::{Dns, Lookup};
+use crate::dns::{Dns, Lookup};
 use mail::{Domain, Enhanced, Outcome};
 use rustix::net::sockopt;
 use std::{

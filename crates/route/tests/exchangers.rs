@@ -1,6 +1,5 @@
 //! Mail exchangers against a name server of our own that answers, lies, fails and stays silent.
 
-use dns::{Dns, DnsSettings};
 use hickory_proto::{
     op::{Message, MessageType, ResponseCode},
     rr::{
@@ -9,6 +8,7 @@ use hickory_proto::{
     },
 };
 use mail::{Disposition, Outcome};
+use route::dns::{Dns, DnsSettings};
 use route::{Host, Router, RouterSettings};
 use std::{
     collections::HashMap,

@@ -1,6 +1,5 @@
 //! Answers of name servers.
 
-use dns::{Dns, Lookup};
 use hickory_resolver::{
     ConnectionProvider, PoolContext, Resolver,
     config::{ConnectionConfig, NameServerConfig, ResolverConfig},
@@ -13,6 +12,7 @@ use hickory_resolver::{
         },
     },
 };
+use route::dns::{Dns, Lookup};
 use std::{
     future::{Ready, ready},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},

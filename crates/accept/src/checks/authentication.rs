@@ -11,9 +11,9 @@ use authn::{
     DmarcPolicy, DmarcResult, Name, Question, Spf, SpfOutcome, Step, Verifier, from_domain, has_server_id,
 };
 use config::Settings;
-use dns::{Dns, Lookup};
 use inbound::Answer;
 use mail::{Edit, Edits, Field, ListenerKind, ReversePath, UnixMillis, header::fields};
+use route::dns::{Dns, Lookup};
 use std::{
     sync::Arc,
     time::{Duration, Instant},

@@ -1,7 +1,7 @@
 //! Questions to lists of addresses in DNS (RFC 5782).
 
-use dns::{Dns, Lookup};
 use policy::{DnsList, Listed};
+use route::dns::{Dns, Lookup};
 use std::{
     collections::HashMap,
     net::IpAddr,

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use delivery::{Courier, DeliverySettings, EightBit, LeasedMessage, Progress, TlsClient, WorkSource};
-use dns::{Dns, DnsSettings};
 use mail::{
     Attempt, ChunkId, Content, Destination, Envelope, ForwardPath, HostPort, LmtpServer, Message, NextHop,
     Outcome, QueueId, Recipient, ReversePath, SharedMessage, TlsMode, UnixMillis,
 };
+use route::dns::{Dns, DnsSettings};
 use route::{Router, RouterSettings};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::{

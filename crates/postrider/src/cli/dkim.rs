@@ -9,8 +9,8 @@ use crate::serve::wiring;
 use authn::{Algorithm, SigningKey, tag_value};
 use config::{DomainPattern, Settings, Sign, SignWith, is_selector, signing_key};
 use control::Exit;
-use dns::Lookup;
 use mail::Domain;
+use route::dns::Lookup;
 use std::{
     fs::OpenOptions,
     io::Write,

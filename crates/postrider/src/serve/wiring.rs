@@ -14,12 +14,12 @@ use auth::ClientCredentials;
 use config::{Backend, Durability, EhloKeyword, EightBit, ForClients, LogFormat, Settings};
 use control::Exit;
 use delivery::{Courier, RouteSettings, TlsClient, helper::Helper};
-use dns::{Dns, DnsSettings};
 use mail::{Domain, Envelope};
 use report::{
     Apart, EventStream, STANDARD_ERROR, Sink, UnixMicros,
     log::{Format, LogFile, Postfix, Syslog},
 };
+use route::dns::{Dns, DnsSettings};
 use route::{Router, RouterSettings};
 use smtp::server::{Auth, Extensions, Keyword, Profile};
 use spool::{DirSpool, EarlySpool, LogSpool, ShardedSpool, Spool};

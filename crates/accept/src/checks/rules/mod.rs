@@ -12,13 +12,13 @@ use crate::{
     observer::stage_of,
 };
 use config::Settings;
-use dns::Lookup;
 use inbound::Answer;
 use mail::{ClientCertificate, Edit, Recipient, Reply};
 use policy::{
     Act, Answer as Fact, Answers, ClientName, Effects, Facts, Listed, Measure, Next, Outcome, Question,
     ServiceId, Stage,
 };
+use route::dns::Lookup;
 use state::{Memory, shown};
 use std::{pin::Pin, time::Instant};
 use tokio::time::sleep;

@@ -4,9 +4,9 @@ use super::Finding;
 use crate::{cli::map, serve::wiring};
 use accept::routes::Routes;
 use config::Settings;
-use dns::{Dns, Lookup};
 use filter::Conversation;
 use mail::{Domain, NextHop};
+use route::dns::{Dns, Lookup};
 use std::{
     fs,
     future::Future,

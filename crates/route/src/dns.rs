@@ -1,6 +1,6 @@
 //! Look-ups in DNS, each with an answer that is either sure or may change.
 //!
-//! `route` asks for mail exchangers, the daemon's rules for names of clients.
+//! The router asks for mail exchangers, checks of incoming mail for names, lists and policies of clients.
 
 mod questions;
 mod resolver;

@@ -1,6 +1,6 @@
 //! The resolver.
 
-use crate::{
+use super::{
     questions::{QuestionCount, Questions},
     source::{ResolvConf, Source},
 };
