@@ -5,7 +5,7 @@ use crate::{
     CommitSeq, Durable, Failed, Pressure, SpoolFailure, closing::Closing, commit_progress::CommitProgress,
     commit_queue::CommitQueue,
 };
-use cpu_load::Processors;
+use machine::cpu::Processors;
 use std::{
     sync::{
         Arc,

@@ -14,4 +14,4 @@ pub mod table;
 pub mod usage;
 pub mod workers;
 
-pub use sync_check::device;
+pub use machine::disk::device;

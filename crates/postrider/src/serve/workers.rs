@@ -2,7 +2,7 @@
 //! has time for them: no task is stolen, and a commit wakes each worker at most once, however many of
 //! its sessions wait for it.
 
-use cpu_load::{Processors, ThreadTime};
+use machine::cpu::{Processors, ThreadTime};
 use std::{
     cell::{Cell, RefCell},
     io,

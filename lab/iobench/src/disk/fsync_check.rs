@@ -7,8 +7,8 @@ use crate::{
     table::{Cell, Column, Format, Table},
 };
 use clap::Args;
+use machine::disk::{BLOCK_BYTES, Evidence, Verdict};
 use std::{fs::File, io, path::PathBuf};
-use sync_check::{BLOCK_BYTES, Evidence, Verdict};
 
 /// Find out whether synced data reaches the disk
 ///

@@ -3,6 +3,7 @@
 use super::{Finding, bytes};
 use crate::{spool_room::SpoolRoom, unnamed_spools};
 use config::Settings;
+use machine::disk::{Evidence, Verdict, device::Device};
 use mail::counted;
 use rustix::fs::{Mode, OFlags, open, statvfs};
 use std::{
@@ -13,7 +14,6 @@ use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
-use sync_check::{Evidence, Verdict, device::Device};
 
 const DISK: &str = "disk";
 const ROOM: &str = "room";

@@ -1,6 +1,6 @@
 //! The share of a processor's time that one thread uses.
 
-use crate::INTERVAL;
+use super::INTERVAL;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 

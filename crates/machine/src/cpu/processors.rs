@@ -1,7 +1,7 @@
 //! The load of the machine's processors: whether there is any use in sparing them, or in asking more
 //! of them.
 
-use crate::INTERVAL;
+use super::INTERVAL;
 use std::{fs, os::unix::fs::FileExt as _, thread, time::Instant};
 
 /// One is free when as much of the time of all was unused as this part of its own.
