@@ -71,9 +71,9 @@ pub(crate) fn settings(listen: SocketAddr, data_dir: &Path) -> Result<Settings, 
 /// folders of the Maildir.
 pub(crate) struct Viewer {
     folder: PathBuf,
-    /// Messages all of whose recipients are delivered.
+    /// Messages all of whose recipients are delivered, and those that an earlier run has left.
     completed: BTreeSet<QueueId>,
-    /// What an earlier run has not shown is shown at the start.
+    /// Nothing was shown yet.
     is_first: bool,
     number: u64,
 }
@@ -86,7 +86,11 @@ struct Copy {
 
 impl Viewer {
     pub(crate) fn of(settings: &Settings) -> Self {
-        Self { folder: settings.data_dir.join(FOLDER), completed: BTreeSet::new(), is_first: true, number: 0 }
+        let folder = settings.data_dir.join(FOLDER);
+        // Now: later, copies of a message that is being delivered would count as left.
+        let left = copies_in(&folder).unwrap_or_default();
+        let completed = left.iter().filter_map(|copy| id_of(&copy.text)).collect();
+        Self { folder, completed, is_first: true, number: 0 }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -94,23 +98,15 @@ impl Viewer {
     }
 
     fn show_new(&mut self) -> io::Result<()> {
-        let listed = match fs::read_dir(self.folder.join("new")) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            listed => listed?,
-        };
-        let mut names: Vec<_> = listed.map(|entry| entry.map(|e| e.file_name())).collect::<Result<_, _>>()?;
-        names.sort();
+        self.is_first = false;
         let mut messages: BTreeMap<Option<QueueId>, Vec<Copy>> = BTreeMap::new();
-        for name in names {
-            let file = self.folder.join("new").join(&name);
-            let text = read(&file)?;
-            messages.entry(id_of(&text)).or_default().push(Copy { file, text });
+        for copy in copies_in(&self.folder)? {
+            messages.entry(id_of(&copy.text)).or_default().push(copy);
         }
         let completed = std::mem::take(&mut self.completed);
-        let is_first = std::mem::take(&mut self.is_first);
         for (id, copies) in messages {
             match id {
-                Some(id) if is_first || completed.contains(&id) => {
+                Some(id) if completed.contains(&id) => {
                     self.show(&format!("{id}.eml"), &copies)?;
                 }
                 Some(_) => {}
@@ -166,6 +162,17 @@ impl Sink for Viewer {
         }
         false
     }
+}
+
+/// Returns what is in the Maildir, in the order of arrival; nothing if there is none yet.
+fn copies_in(folder: &Path) -> io::Result<Vec<Copy>> {
+    let listed = match fs::read_dir(folder.join("new")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        listed => listed?,
+    };
+    let mut files: Vec<_> = listed.map(|entry| entry.map(|e| e.path())).collect::<Result<_, _>>()?;
+    files.sort();
+    files.into_iter().map(|file| Ok(Copy { text: read(&file)?, file })).collect()
 }
 
 /// Returns the queue id, which stands in the first `Received` field.
@@ -252,6 +259,31 @@ mod tests {
         let targets: Vec<_> = settings.routes.iter().map(|route| format!("{:?}", route.target)).collect();
         assert_eq!(targets.len(), 1);
         assert!(targets[0].starts_with("Maildir"), "{targets:?}");
+    }
+
+    #[test]
+    fn a_message_is_shown_when_all_copies_are_there_or_when_an_earlier_run_left_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings("127.0.0.1:2525".parse().unwrap(), dir.path()).unwrap();
+        let folder = dir.path().join(FOLDER);
+        for name in ["new", "tmp"] {
+            fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        let deliver = |id: u64, to: &str| {
+            let id = QueueId(id);
+            let text = format!("Delivered-To: {to}\nReceived: from x by y with ESMTP id {id}; now\n\nx\n");
+            fs::write(folder.join("new").join(to), text).unwrap();
+        };
+        let kept = |id: u64| fs::read_to_string(folder.join(format!("{}.eml", QueueId(id)))).ok();
+        deliver(1, "left@a.test");
+        let mut viewer = Viewer::of(&settings);
+        deliver(2, "a@b.test");
+        viewer.flush();
+        assert!(kept(1).is_some() && kept(2).is_none());
+        deliver(2, "c@d.test");
+        viewer.write(UnixMicros(0), &Event::Completed(QueueId(2)));
+        viewer.flush();
+        assert_eq!(kept(2).unwrap().matches("Delivered-To: ").count(), 2);
     }
 
     #[test]
