@@ -1,8 +1,8 @@
-//! Documents that come from the code: docs/configuration.md, the man pages, the picture of README.md. They are kept in the
+//! Documents that come from the code: docs/configuration.md, the man pages, the pictures of README.md and ARCHITECTURE.md. They are kept in the
 //! repository so that they can be read there, and checked so that they stay true.
 
-use crate::seeds;
 use crate::shell::{Done, Failure, build_as_tests, output, program, root, target_dir};
+use crate::{floor_plan, seeds};
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -79,6 +79,7 @@ fn made() -> Result<Files, Failure> {
     }
     files.insert(seeds::PAGE.into(), seeds::page()?.into_bytes());
     files.insert(PICTURE.0.into(), picture()?);
+    files.insert(floor_plan::PLACE.into(), floor_plan::picture()?);
     let dir = std::env::temp_dir().join(format!("postrider-man-{}", std::process::id()));
     let pages = BINARIES.iter().try_for_each(|name| output(binary(name).arg("man").arg(&dir)).map(drop));
     let pages = pages.and_then(|()| {
@@ -99,7 +100,7 @@ fn picture() -> Result<Vec<u8>, Failure> {
 
 fn kept() -> io::Result<Files> {
     let mut files = folder(&root().join(MAN), Path::new(MAN))?;
-    for name in MANUALS.map(|(_, page)| page).into_iter().chain([seeds::PAGE, PICTURE.0]) {
+    for name in MANUALS.map(|(_, page)| page).into_iter().chain([seeds::PAGE, PICTURE.0, floor_plan::PLACE]) {
         match fs::read(root().join(name)) {
             Ok(text) => drop(files.insert(name.into(), text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -8,6 +8,7 @@ mod bench;
 mod crash_tests;
 mod dependencies;
 mod docs;
+mod floor_plan;
 mod interop;
 mod licence;
 mod package;
