@@ -16,7 +16,8 @@ base=${GUEST_ROOT:-/var/lib/postlab/guest}
 tree=$base/tree work=
 
 install_tree() {
-  local mirror=${GUEST_MIRROR:-http://deb.debian.org/debian} suite=${GUEST_SUITE:-bookworm}
+  local suite=${GUEST_SUITE:-bookworm} mirror
+  mirror=${GUEST_MIRROR:-$(apt-get indextargets --format '$(SUITE) $(SITE)' 'Created-By: Packages' | awk '$1 !~ /-/ { print $2; exit }')}
   local packages=linux-image-amd64,initramfs-tools,kmod,procps,iproute2,mount
   packages+=,e2fsprogs,xfsprogs,btrfs-progs,f2fs-tools,jfsutils,reiserfsprogs
   [ "${GUEST_ZFS:-yes}" = no ] || packages+=,linux-headers-amd64,zfs-dkms,zfsutils-linux
