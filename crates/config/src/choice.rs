@@ -45,7 +45,8 @@ macro_rules! words {
             |v| {
                 let as_str: fn($name) -> &'static str = $as_str;
                 as_str(*v).to_owned()
-            }
+            },
+            $crate::json_schema::Schema::OneOf(&[$($word),+])
         );
     };
 }

@@ -5,7 +5,7 @@ use crate::{
     listing::{self, Effective, Origin},
     local::{Local, LocalKeys},
     map,
-    problem::{Problem, Problems, line_and_column},
+    problem::{Code, Problem, Problems, line_and_column},
     schema::schema,
     section::{Placeholders, Reading, Section as _},
     settings::*,
@@ -39,6 +39,7 @@ impl Loaded {
         let full = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
         let base = full.parent().map_or_else(PathBuf::new, Path::to_owned);
         let list = faults.iter().map(|(reference, what, help)| Problem {
+            code: Code::Map,
             what: format!("{reference}: {what}"),
             label: "cannot be used".to_owned(),
             help: (!help.is_empty()).then(|| help.clone()),
@@ -110,14 +111,24 @@ pub(crate) fn source_of(path: &Path) -> Result<String, Problems> {
             _ => "name an existing file after --config or in POSTRIDER_CONFIG",
         };
         let help = Some(help.to_owned());
-        Problems::new(path, "", vec![Problem { what, label: String::new(), help, span: None }])
+        Problems::new(
+            path,
+            "",
+            vec![Problem { code: Code::File, what, label: String::new(), help, span: None }],
+        )
     })?;
     String::from_utf8(bytes).map_err(|error| {
         let (at, bytes) = (error.utf8_error().valid_up_to(), error.as_bytes());
         let label = format!("the byte 0x{:02X}", bytes[at]);
         let help =
             Some("save the file as UTF-8; `iconv -f latin1 -t utf-8` converts it from Latin-1".to_owned());
-        let problem = Problem { what: "this is not UTF-8".to_owned(), label, help, span: Some(at..at + 1) };
+        let problem = Problem {
+            code: Code::File,
+            what: "this is not UTF-8".to_owned(),
+            label,
+            help,
+            span: Some(at..at + 1),
+        };
         Problems::new(path, &String::from_utf8_lossy(bytes), vec![problem])
     })
 }
@@ -183,6 +194,7 @@ pub(crate) fn read(
 /// A file that an editor or a full disk has emptied must not become the embedded default.
 fn empty() -> Problem {
     Problem {
+        code: Code::Syntax,
         span: None,
         what: "the file has no key".to_owned(),
         label: "empty, or comments only".to_owned(),
@@ -234,6 +246,7 @@ fn foreign(line: Range<usize>, server: &str) -> Problem {
         _ => "Sendmail",
     };
     Problem {
+        code: Code::Syntax,
         what: format!("this is the configuration of {name}"),
         label: format!("a setting of {name}"),
         help: Some(format!(
@@ -255,7 +268,8 @@ fn syntax_problem(error: &toml::de::Error) -> Problem {
             ("this is not TOML", "a line is `key = value`, `[section]` or `# comment`; text stands in quotes")
         }
     };
-    Problem { what: what.to_owned(), label, help: Some(help.to_owned()), span: error.span() }
+    let code = Code::Syntax;
+    Problem { code, what: what.to_owned(), label, help: Some(help.to_owned()), span: error.span() }
 }
 
 /// The folder that relative paths start at; absolute, so that they mean the same for every command.
@@ -397,7 +411,8 @@ impl Reading<'_> {
     }
 
     pub(crate) fn missing(&mut self, span: Range<usize>, key: &str, example: &str) {
-        self.cx.problem(span, format!("`{key}` is missing"), "in this section", format!("write {example}"));
+        let what = format!("`{key}` is missing");
+        self.cx.problem_of(Code::MissingKey, span, what, "in this section", format!("write {example}"));
     }
 
     fn certificates(&mut self, root: &DeTable<'_>) -> Vec<Certificate> {

@@ -8,9 +8,48 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Kinds of problems. Their words are stable: programs compare them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    /// The file cannot be read, or is no UTF-8.
+    File,
+    /// The file is not TOML, is empty, or is the configuration of another server.
+    Syntax,
+    /// A key or a section that does not exist.
+    UnknownKey,
+    /// A key or a section that has a new name.
+    FormerName,
+    /// A required key is missing.
+    MissingKey,
+    /// A value of the wrong type or form.
+    Value,
+    /// Values that do not fit together, or that this machine does not permit.
+    Conflict,
+    /// A map, or a file that a value names, cannot be used.
+    Map,
+}
+
+impl Code {
+    /// Returns the word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Syntax => "syntax",
+            Self::UnknownKey => "unknown-key",
+            Self::FormerName => "former-name",
+            Self::MissingKey => "missing-key",
+            Self::Value => "value",
+            Self::Conflict => "conflict",
+            Self::Map => "map",
+        }
+    }
+}
+
 /// A problem of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
+    /// The kind of problem, for programs.
+    pub code: Code,
     /// The problem, in a sentence.
     pub what: String,
     /// A description of the place, in a few words.
@@ -34,6 +73,11 @@ impl Problems {
         list.sort_by_key(|p| p.span.clone().map_or((0, 0), |s| (s.start, s.end)));
         list.dedup();
         Self { path: path.to_owned(), source: source.to_owned(), list }
+    }
+
+    /// The file, or the name of the embedded default.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Each problem.
@@ -120,7 +164,13 @@ mod tests {
         for (source, span) in
             [("", Some(0..0)), ("", None), ("é", Some(1..1)), ("a\n", Some(5..9)), ("a", Some(1..1))]
         {
-            let problem = Problem { what: "wrong".to_owned(), label: "here".to_owned(), help: None, span };
+            let problem = Problem {
+                code: Code::Value,
+                what: "wrong".to_owned(),
+                label: "here".to_owned(),
+                help: None,
+                span,
+            };
             let problems = Problems::new(Path::new("f"), source, vec![problem]);
             for colour in [false, true] {
                 assert!(problems.render(colour).contains("wrong"), "{source:?}");
@@ -131,7 +181,13 @@ mod tests {
     #[test]
     fn nothing_that_is_shown_commands_a_terminal() {
         let span = Some(0..1);
-        let problem = Problem { what: "wrong".to_owned(), label: "here".to_owned(), help: None, span };
+        let problem = Problem {
+            code: Code::Value,
+            what: "wrong".to_owned(),
+            label: "here".to_owned(),
+            help: None,
+            span,
+        };
         let shown =
             Problems::new(Path::new("f"), "a = \"\u{9b}2J\u{1b}[2J\u{7}\"\n", vec![problem]).render(false);
         assert!(shown.contains("2J") && !shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");

@@ -2,8 +2,9 @@
 
 use crate::{
     choice::did_you_mean,
+    json_schema::Schema,
     listing::{Effective, Origin},
-    problem::line_and_column,
+    problem::{Code, line_and_column},
     schema::schema,
     sought,
     value::{Context, Value},
@@ -22,6 +23,8 @@ pub struct KeyDoc {
     pub about: &'static str,
     /// The kind of value, with its article: `a duration`.
     pub kind: fn() -> String,
+    /// The JSON Schema of its values.
+    pub(crate) schema: fn() -> Schema,
     /// The default as TOML; empty when there is none. `{hostname}` and `{data_dir}` stand for
     /// those keys' values, `{machine}` for the machine's own name.
     pub default: &'static str,
@@ -100,6 +103,7 @@ macro_rules! section {
                     name: $crate::section::key_name(stringify!($key)),
                     about: concat!($($about, "\n"),+),
                     kind: <$ty as $crate::value::Value>::kind,
+                    schema: <$ty as $crate::value::Value>::schema,
                     default: $default,
                 }),+],
             };
@@ -164,7 +168,7 @@ impl<'s> Reading<'s> {
     /// Reports the former name of a key or section.
     fn report_former(&mut self, key: &Spanned<DeString<'_>>, former: &str, new: &str) {
         let what = format!("`{former}` has a new name");
-        self.cx.problem(key.span(), what, "the former name", new.to_owned());
+        self.cx.problem_of(Code::FormerName, key.span(), what, "the former name", new.to_owned());
     }
 
     /// Reports the former names of keys inside a section that has a new name, in the same run.
@@ -203,7 +207,7 @@ impl<'s> Reading<'s> {
                 table.get(name.get_ref().as_ref()).is_some_and(|value| value.get_ref().is_table());
             let homes = homes_of(name.get_ref()).filter(|_| !is_section);
             if let Some((label, advice)) = sought::about_key(path, name.get_ref()) {
-                self.cx.problem(name.span(), what, label, advice);
+                self.cx.problem_of(Code::UnknownKey, name.span(), what, label, advice);
                 continue;
             }
             let label = match (meant_by(path, name.get_ref()), homes, near) {
@@ -212,7 +216,13 @@ impl<'s> Reading<'s> {
                 (None, None, Some(near)) => format!("did you mean `{near}`?"),
                 (None, None, None) => "unknown key".to_owned(),
             };
-            self.cx.problem(name.span(), what, &label, format!("keys: {}", known.join(", ")));
+            self.cx.problem_of(
+                Code::UnknownKey,
+                name.span(),
+                what,
+                &label,
+                format!("keys: {}", known.join(", ")),
+            );
         }
     }
 
@@ -258,7 +268,7 @@ impl<'s> Reading<'s> {
         if table.is_none() {
             let what = format!("`{kind}.{}` must be a section", name.get_ref());
             let help = format!("begin it with [{kind}.NAME] on a line of its own, and its keys below");
-            self.cx.problem(name.span(), what, "not a section", help);
+            self.cx.problem_of(Code::Value, name.span(), what, "not a section", help);
         }
         table
     }
@@ -266,7 +276,7 @@ impl<'s> Reading<'s> {
     fn not_a_table(&mut self, value: &Spanned<DeValue<'_>>, name: &str, header: &str) {
         let usual = || format!("begin it with {header} on a line of its own, and its keys below");
         let (label, help) = sought::about_value(name).unwrap_or_else(|| ("not a section", usual()));
-        self.cx.problem(value.span(), format!("`{name}` must be a section"), label, help);
+        self.cx.problem_of(Code::Value, value.span(), format!("`{name}` must be a section"), label, help);
     }
 
     /// Returns where a key was set, for checks that compare several keys.

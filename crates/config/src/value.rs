@@ -2,7 +2,8 @@
 
 use crate::{
     domain::DomainPattern,
-    problem::Problem,
+    json_schema::Schema,
+    problem::{Code, Problem},
     route::{MaildirTemplate, RouteLogin, SecretSource, parse_lmtp_server},
     units::{ByteSize, parse_duration, show_duration},
 };
@@ -44,13 +45,26 @@ impl Context {
         label: &str,
         help: impl Into<Option<String>>,
     ) {
-        self.problems.push(Problem { what, label: label.to_owned(), help: help.into(), span: Some(span) });
+        self.problem_of(Code::Conflict, span, what, label, help);
+    }
+
+    /// Reports a problem of another kind than [`Code::Conflict`].
+    pub(crate) fn problem_of(
+        &mut self,
+        code: Code,
+        span: Range<usize>,
+        what: String,
+        label: &str,
+        help: impl Into<Option<String>>,
+    ) {
+        let (label, help) = (label.to_owned(), help.into());
+        self.problems.push(Problem { code, what, label, help, span: Some(span) });
     }
 
     pub(crate) fn wrong<T: Value>(&mut self, found: &Found<'_>, label: &str, help: Option<String>) {
         let what = format!("`{}` must be {}", self.key, T::kind());
         let help = help.or_else(|| (!T::HINT.is_empty()).then(|| format!("write {}", T::HINT)));
-        self.problem(found.span(), what, label, help);
+        self.problem_of(Code::Value, found.span(), what, label, help);
     }
 }
 
@@ -61,6 +75,11 @@ pub(crate) trait Value: Sized {
 
     /// Returns the name of the kind with its article: `a duration`.
     fn kind() -> String;
+
+    /// Returns the JSON Schema of the values. It may accept more than [`Value::read`] does.
+    fn schema() -> Schema {
+        Schema::Text
+    }
 
     /// Reads one; `None` after a problem was noted.
     fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self>;
@@ -118,6 +137,10 @@ impl Value for bool {
         "true or false".to_owned()
     }
 
+    fn schema() -> Schema {
+        Schema::Boolean
+    }
+
     fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
         let value = found.get_ref().as_bool();
         if value.is_none() {
@@ -141,6 +164,10 @@ macro_rules! whole_number {
 
             fn kind() -> String {
                 "a whole number".to_owned()
+            }
+
+            fn schema() -> Schema {
+                Schema::Number
             }
 
             fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
@@ -174,6 +201,10 @@ impl Value for Duration {
         "a duration".to_owned()
     }
 
+    fn schema() -> Schema {
+        Schema::AnyOf(vec![Schema::Number, Schema::Text])
+    }
+
     fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
         let read = match integer(found) {
             Some(seconds) => Self::from_secs(seconds),
@@ -200,6 +231,10 @@ impl Value for ByteSize {
         "a size".to_owned()
     }
 
+    fn schema() -> Schema {
+        Schema::AnyOf(vec![Schema::Number, Schema::Text])
+    }
+
     fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
         if let Some(bytes) = integer(found) {
             return Some(Self(bytes));
@@ -215,11 +250,18 @@ impl Value for ByteSize {
 /// Kinds that are written as text, with their own parser and display.
 macro_rules! text_value {
     ($ty:ty, $kind:literal, $hint:literal, $parse:expr, $show:expr) => {
+        $crate::value::text_value!($ty, $kind, $hint, $parse, $show, $crate::json_schema::Schema::Text);
+    };
+    ($ty:ty, $kind:literal, $hint:literal, $parse:expr, $show:expr, $schema:expr) => {
         impl Value for $ty {
             const HINT: &'static str = $hint;
 
             fn kind() -> String {
                 $kind.to_owned()
+            }
+
+            fn schema() -> $crate::json_schema::Schema {
+                $schema
             }
 
             fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
@@ -521,6 +563,14 @@ impl<T: Value> Value for OrMap<T> {
         format!("{} or a map", T::kind())
     }
 
+    fn schema() -> Schema {
+        match T::schema() {
+            // A reference to a map is a text, too.
+            Schema::Text => Schema::Text,
+            other => Schema::AnyOf(vec![other, Schema::Text]),
+        }
+    }
+
     fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
         match found.get_ref().as_str() {
             Some(text) if Reference::is_meant(text) => Reference::read(found, cx).map(Self::Map),
@@ -543,6 +593,10 @@ impl<T: Value> Value for Option<T> {
         T::kind()
     }
 
+    fn schema() -> Schema {
+        T::schema()
+    }
+
     fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
         T::read(found, cx).map(Some)
     }
@@ -561,6 +615,10 @@ impl<T: Value> Value for Vec<T> {
 
     fn kind() -> String {
         format!("a list, each item {}", T::kind())
+    }
+
+    fn schema() -> Schema {
+        Schema::List(Box::new(T::schema()))
     }
 
     fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
@@ -587,6 +645,10 @@ impl Value for RouteLogin {
         "a login".to_owned()
     }
 
+    fn schema() -> Schema {
+        Schema::Table(vec![("user", Schema::Text, true), ("secret", Schema::Text, true)])
+    }
+
     fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
         let Some(table) = found.get_ref().as_table() else {
             cx.wrong::<Self>(found, this_is(found), None);
@@ -595,13 +657,25 @@ impl Value for RouteLogin {
         let of = cx.key.clone();
         for (name, _) in table.iter().filter(|(name, _)| !["user", "secret"].contains(&&**name.get_ref())) {
             let what = format!("there is no key `{}` in `{of}`", name.get_ref());
-            cx.problem(name.span(), what, "unknown key", format!("write {}", Self::HINT));
+            cx.problem_of(
+                Code::UnknownKey,
+                name.span(),
+                what,
+                "unknown key",
+                format!("write {}", Self::HINT),
+            );
         }
         let mut key = |name: &str| {
             let value = table.get(name);
             if value.is_none() {
                 let what = format!("`{of}` lacks `{name}`");
-                cx.problem(found.span(), what, "incomplete", format!("write {}", Self::HINT));
+                cx.problem_of(
+                    Code::MissingKey,
+                    found.span(),
+                    what,
+                    "incomplete",
+                    format!("write {}", Self::HINT),
+                );
             }
             value
         };
@@ -638,6 +712,10 @@ impl Value for HostTable {
 
     fn kind() -> String {
         "a table of host names".to_owned()
+    }
+
+    fn schema() -> Schema {
+        Schema::FreeTable(Box::new(Vec::<IpAddr>::schema()))
     }
 
     fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {

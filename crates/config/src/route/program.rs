@@ -2,6 +2,8 @@
 
 use crate::{
     account::User,
+    json_schema::Schema,
+    problem::Code,
     units::show_duration,
     value::{Context, Found, Value},
 };
@@ -21,6 +23,16 @@ impl Value for Program {
         "a program".to_owned()
     }
 
+    fn schema() -> Schema {
+        let argv = || Schema::List(Box::new(Schema::Text));
+        let table = vec![
+            ("argv", argv(), true),
+            ("user", User::schema(), false),
+            ("timeout", Duration::schema(), false),
+        ];
+        Schema::AnyOf(vec![argv(), Schema::Table(table)])
+    }
+
     fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
         let Some(table) = found.get_ref().as_table() else {
             let argv = argv(found, cx)?;
@@ -31,10 +43,16 @@ impl Value for Program {
             table.iter().filter(|(name, _)| !["argv", "user", "timeout"].contains(&&**name.get_ref()))
         {
             let what = format!("there is no key `{}` in `{of}`", name.get_ref());
-            cx.problem(name.span(), what, "unknown key", format!("write {HINT}"));
+            cx.problem_of(Code::UnknownKey, name.span(), what, "unknown key", format!("write {HINT}"));
         }
         let Some(list) = table.get("argv") else {
-            cx.problem(found.span(), format!("`{of}` lacks `argv`"), "incomplete", format!("write {HINT}"));
+            cx.problem_of(
+                Code::MissingKey,
+                found.span(),
+                format!("`{of}` lacks `argv`"),
+                "incomplete",
+                format!("write {HINT}"),
+            );
             return None;
         };
         cx.key = format!("{of}.argv");

@@ -5,6 +5,7 @@ use super::compile::condition;
 use crate::{
     choice::{choice, words},
     domain::DomainPattern,
+    json_schema::Schema,
     value::{Context, Found, Value, text, text_value, this_is},
 };
 use limits::Rate;
@@ -183,6 +184,10 @@ impl Value for Fields {
         Vec::<AddedField>::kind()
     }
 
+    fn schema() -> Schema {
+        Vec::<AddedField>::schema()
+    }
+
     fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
         Vec::read(found, cx).map(Self)
     }
@@ -229,6 +234,10 @@ macro_rules! verb {
                 $kind.to_owned()
             }
 
+            fn schema() -> Schema {
+                Schema::AnyOf(vec![Schema::True, Schema::Text])
+            }
+
             fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
                 let is_verb = !cx.key.ends_with(".reply");
                 let parse = |text: &str| {
@@ -272,6 +281,10 @@ impl Value for Reason {
         "true or a text".to_owned()
     }
 
+    fn schema() -> Schema {
+        Schema::AnyOf(vec![Schema::True, Schema::Text])
+    }
+
     fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
         let is_text = |text: &str| !text.is_empty() && text.len() <= 400 && !text.contains(char::is_control);
         true_or(
@@ -302,6 +315,10 @@ impl Value for Unless {
 
     fn kind() -> String {
         "conditions in braces".to_owned()
+    }
+
+    fn schema() -> Schema {
+        Schema::AnyTable
     }
 
     fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {

@@ -375,6 +375,9 @@ pub(crate) enum ConfigCommand {
     Check {
         /// The file to check; without it, the configuration file in use
         file: Option<PathBuf>,
+        /// Print the problems as a JSON array: file, line, column, code, message and help of each
+        #[arg(long)]
+        json: bool,
     },
     /// Explain the rules, the checks, or a key in words
     Explain {
@@ -387,6 +390,8 @@ pub(crate) enum ConfigCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Print the JSON Schema of the configuration, for editors and programs that write configurations
+    Schema,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,16 +1,15 @@
 //! Finding the configuration, and `postrider config`.
 
+mod check;
+
+pub(super) use check::check;
+
 use super::{CliError, Ending, args::ConfigCommand, complain, map, print};
-use crate::{
-    access::{self, Checked, Fault},
-    applets::Commands,
-    serve::{helper, refuse_ephemeral, site_warnings},
-    unnamed_spools,
-};
+use crate::{applets::Commands, unnamed_spools};
 use accept::{self, expansion::Expansion, routes::Routes};
 use config::{Loaded, Origin, Problems, Purpose, SectionDoc, Settings};
 use control::Exit;
-use mail::{ForwardPath, Mailbox, UnixMillis};
+use mail::{ForwardPath, Mailbox};
 use maps::{Kind, Reference, text::TextTable};
 use policy::{Stage, Step};
 use serde_json::{Map, Value, json};
@@ -104,12 +103,15 @@ pub(super) fn show_problems(problems: &Problems) -> CliError {
 /// `postrider config …`.
 pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
     match command {
-        ConfigCommand::Check { file } => {
+        ConfigCommand::Check { file, json: true } => {
+            return check::as_json(find(file.as_deref().or(explicit)).as_deref(), out);
+        }
+        ConfigCommand::Check { file, json: false } => {
             let found = find(file.as_deref().or(explicit));
             if file.is_none() {
                 warn_of_other_file(found.as_deref());
             }
-            let warning_count = check(found.as_deref())?;
+            let warning_count = check::check(found.as_deref())?;
             let name = found.map_or("the embedded default".to_owned(), |path| path.display().to_string());
             match warning_count {
                 0 => writeln!(out, "{name}: no problems")?,
@@ -128,69 +130,9 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
                 write!(out, "{}", loaded.as_toml())?;
             }
         }
+        ConfigCommand::Schema => writeln!(out, "{:#}", config::json_schema())?,
     }
     Ok(Exit::Ok)
-}
-
-/// Checks a file and what it names, as the daemon would use it, and writes what is wrong to standard error. Returns the number
-/// of warnings.
-///
-/// # Errors
-/// The daemon would not start, or not deliver.
-pub(super) fn check(file: Option<&Path>) -> Result<u64, CliError> {
-    let loaded = config::load_with_origins(file, Purpose::Serve);
-    let loaded = loaded.map_err(|problems| show_problems(&problems))?;
-    let (of_files, faults) = map::warnings_and_faults(&loaded.settings)?;
-    let mut warning_count = of_files.len() as u64;
-    let mut warn = |text: &str| {
-        warning_count += 1;
-        complain("postrider", &format!("warning: {text}"));
-    };
-    let site = site_warnings::warnings(&loaded.settings, UnixMillis::now());
-    for warning in
-        helper::warnings(&loaded.settings, access::starter(&loaded.settings)).into_iter().chain(site)
-    {
-        warn(&warning);
-    }
-    map::complain_of(&of_files);
-    if !faults.is_empty() {
-        return Err(show_problems(&loaded.map_problems(&faults)));
-    }
-    for warning in without_user(&loaded.settings)?.into_iter().chain(unread_postmaster(&loaded.settings)?) {
-        warn(&warning);
-    }
-    if file.is_some() {
-        refuse_ephemeral(&loaded.settings).map_err(|text| CliError::new(Exit::Config, text))?;
-    }
-    let unnamed = unnamed_spools::find(&loaded.settings).iter().map(ToString::to_string).collect::<Vec<_>>();
-    let unnamed = [unnamed, unnamed_spools::of_other_backend(&loaded.settings)].concat();
-    for one in &unnamed {
-        complain("postrider", &format!("error: {one}"));
-    }
-    check_access(&loaded.settings, file, &mut warn)?;
-    if unnamed.is_empty() { Ok(warning_count) } else { Err(CliError::new(Exit::Config, "")) }
-}
-
-/// Checks, for root, what the user of the daemon may do with the files of the configuration.
-fn check_access(
-    settings: &Settings,
-    source: Option<&Path>,
-    warn: &mut dyn FnMut(&str),
-) -> Result<(), CliError> {
-    if source.is_none() || !access::is_other_user(settings) {
-        return Ok(());
-    }
-    let checked = access::check(settings, source).map_err(|text| CliError::new(Exit::Unavailable, text))?;
-    let Checked::As { faults, .. } = checked else { return Ok(()) };
-    for Fault { is_error, text, advice } in &faults {
-        if *is_error {
-            complain("postrider", &format!("error: {text}: {advice}"));
-        } else {
-            warn(&format!("{text}: {advice}"));
-        }
-    }
-    let is_bad = faults.iter().any(|fault| fault.is_error);
-    if is_bad { Err(CliError::new(Exit::Config, "")) } else { Ok(()) }
 }
 
 /// Returns warnings of addresses to which rules and `addresses.bcc` send mail, and which do not exist here: such mail is

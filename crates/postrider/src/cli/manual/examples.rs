@@ -43,7 +43,12 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("postrider config check", "Check the configuration file in use."),
             ("postrider config check ./new.toml", "Check a file before it replaces the one in use."),
+            ("postrider config check --json ./new.toml", "Print the problems for a program, as JSON."),
         ],
+    ),
+    (
+        "postrider-config-schema",
+        &[("postrider config schema >postrider.schema.json", "Write the schema for an editor.")],
     ),
     (
         "postrider-config-show",
