@@ -3,6 +3,7 @@
 mod chart;
 mod dns;
 mod flame;
+mod generate;
 mod man;
 mod qdir;
 mod relay;
@@ -82,6 +83,9 @@ enum Verb {
     /// Write 100,000 small records with a write for each, and a sync after a number of records
     Fsseq4(disk::fsseq::FsseqArgs),
     Man(man::ManArgs),
+    Completions(generate::CompletionsArgs),
+    /// Print the JSON Schema of the results that `--json` prints
+    Schema,
     #[command(visible_alias = "ministat")]
     Stat(stat::StatArgs),
 }
@@ -145,6 +149,8 @@ fn run(verb: Verb) -> Result<bool, Failure> {
         Verb::Chart(args) => chart::run(&args).map(|()| true)?,
         Verb::Report(args) => report::run(&args).map(|()| true)?,
         Verb::Man(args) => man::run(&args).map(|()| true)?,
+        Verb::Completions(args) => generate::completions(&args).map(|()| true)?,
+        Verb::Schema => generate::schema().map(|()| true)?,
         Verb::Stat(args) => stat::run(&args).map(|()| true)?,
     };
     Ok(is_good)
@@ -185,7 +191,8 @@ mod tests {
     }
 
     /// The commands that measure nothing themselves, those of `agent` that only prepare, and `ipc`, which has text only.
-    const WITHOUT_FORMS: [&str; 7] = ["man", "chart", "report", "flame", "reproduce", "key", "listen"];
+    const WITHOUT_FORMS: [&str; 9] =
+        ["man", "completions", "schema", "chart", "report", "flame", "reproduce", "key", "listen"];
 
     /// Returns the commands below one that have no commands themselves.
     fn leaves(command: &clap::Command) -> Vec<&clap::Command> {

@@ -3,10 +3,12 @@
 //! [`Table`] collects rows and remarks; `output` writes them in the form that [`Format`] asks for.
 
 mod output;
+mod schema;
 
 use crate::rounds::{Figure, Progress};
 use clap::Args;
 pub use output::push_record;
+pub use schema::schema;
 use serde_json::{Map, Value, json};
 use std::process::Stdio;
 
