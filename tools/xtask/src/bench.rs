@@ -10,7 +10,7 @@ const ROUNDS: [u64; 2] = [1_000, 3_000];
 const WORSE_MAX: f64 = 5.0;
 /// Builds the parts as they are shipped, and none of the other programs of the package.
 pub(crate) const BUILD: [&str; 8] =
-    ["build", "--quiet", "--locked", "--release", "--package", "bench", "--bin", "bench"];
+    ["build", "--quiet", "--locked", "--profile=dist", "--package", "bench", "--bin", "bench"];
 const HEAD: &str = "\
 # Instructions a round, counted by `cargo xtask bench` and written by `cargo xtask bench --write`.
 # A part that grows by more than 5 % fails CI, unless this file is changed in the same commit, whose
@@ -32,7 +32,7 @@ pub(crate) fn run(write: bool) -> Done {
     let before = if write { BTreeMap::new() } else { read_baseline()? };
     let (mut text, mut worse) = (HEAD.to_owned(), Vec::new());
     println!("{:<10} {:>12} {:>12} {:>8}", "part", "instructions", "baseline", "change");
-    let parts = output(program(target_dir().join("release/bench")).arg("list"))?;
+    let parts = output(program(target_dir().join("dist/bench")).arg("list"))?;
     for part in String::from_utf8_lossy(&parts).lines() {
         let (short, long) = (count(part, ROUNDS[0])?, count(part, ROUNDS[1])?);
         let each = (long - short) / (ROUNDS[1] - ROUNDS[0]);
@@ -63,7 +63,7 @@ fn count(part: &str, rounds: u64) -> Result<u64, Failure> {
     let out = target_dir().join(format!("bench-{part}.callgrind"));
     let mut valgrind = program("valgrind");
     valgrind.args(["--quiet", "--tool=callgrind"]).arg(format!("--callgrind-out-file={}", out.display()));
-    valgrind.arg(target_dir().join("release/bench")).arg(part).arg(rounds.to_string());
+    valgrind.arg(target_dir().join("dist/bench")).arg(part).arg(rounds.to_string());
     output(&mut valgrind)?;
     let counts = fs::read_to_string(&out).map_err(|e| Failure(format!("read {}: {e}", out.display())))?;
     let total = counts.lines().find_map(|line| line.strip_prefix("totals: "));

@@ -41,9 +41,9 @@ fn simulator(seed: u64, cases: u64, relays: u64, backend: &str) -> Command {
 pub(crate) fn kill9(seed: u64, rounds: u64, release: bool) -> Done {
     build()?;
     if release {
-        cargo(&["build", "--quiet", "--locked", "--package", "postrider", "--release"])?;
+        cargo(&["build", "--quiet", "--locked", "--package", "postrider", "--profile=dist"])?;
     }
-    let binary = target_dir().join(if release { "release" } else { "debug" }).join("postrider");
+    let binary = target_dir().join(if release { "dist" } else { "debug" }).join("postrider");
     run(tool("kill9", &[("seed", seed), ("rounds", rounds)]).arg("--binary").arg(binary))?;
     // The same for all processes, with mail of all kinds. Of the whole workspace: one package alone has other features, and
     // everything would be compiled again.

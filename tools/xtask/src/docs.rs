@@ -2,7 +2,7 @@
 //! repository so that they can be read there, and checked so that they stay true.
 
 use crate::shell::{Done, Failure, build_as_tests, output, program, root, target_dir};
-use crate::{floor_plan, seeds};
+use crate::{floor_plan, project::Project, seeds};
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -45,6 +45,11 @@ pub(crate) fn run(check: bool) -> Done {
         eprintln!("docs: {name}");
     }
     Ok(())
+}
+
+/// Returns the line of CITATION.cff that names the repository, which a release adds.
+pub(crate) fn citation_address() -> Result<String, Failure> {
+    Ok(format!("repository-code: \"{}\"\n", Project::load()?.repository))
 }
 
 /// Returns files that are missing, different, or no longer generated.

@@ -8,15 +8,19 @@ mod bench;
 mod crash_tests;
 mod dependencies;
 mod docs;
+mod files;
 mod floor_plan;
 mod interop;
 mod licence;
 mod package;
 mod pgo;
+mod project;
+mod release;
 mod rfc;
 mod seeds;
 mod setup;
 mod shell;
+mod site;
 mod testing;
 mod tidy;
 
@@ -35,15 +39,17 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Build the release binary
+    /// Build an optimised daemon in the profile `dist`, as packages and published figures have it
     Build {
         /// Use profile-guided optimisation: an instrumented build relays mail first
         #[arg(long)]
         pgo: bool,
     },
-    /// Build a Debian package, a static binary, or a container
+    /// Build Debian packages, static binaries, or a container image
     #[command(subcommand)]
     Package(package::Package),
+    /// Make all files of a release from a clean tree
+    Release(release::Options),
     /// Run every test
     Test {
         /// Only tests whose name contains this
@@ -62,6 +68,9 @@ enum Verb {
         /// Change nothing; fail when they differ
         #[arg(long)]
         check: bool,
+        /// Build the site in target/site instead, and check its links
+        #[arg(long)]
+        site: bool,
     },
     /// Crash the spool on a simulated disk, at each operation of a seed's choice
     Sim {
@@ -110,7 +119,11 @@ enum Verb {
     /// Talk to programs that are not ours, and write docs/interop.md
     Interop,
     /// Install the programs that tests talk to, as far as this machine and user allow
-    Setup,
+    Setup {
+        /// Install what packages, the site and releases are built with
+        #[arg(long)]
+        release: bool,
+    },
     /// Run the checks of CI: setup, lint, test, docs --check, the crashes it has time for, and bench
     Ci,
 }
@@ -128,19 +141,24 @@ fn main() -> ExitCode {
 fn run(verb: &Verb) -> Done {
     match verb {
         Verb::Build { pgo: true } => pgo::build(),
-        Verb::Build { pgo: false } => cargo(&["build", "--locked", "--release", "--package", "postrider"]),
-        Verb::Package(package) => package::build(*package),
+        Verb::Build { pgo: false } => {
+            cargo(&["build", "--locked", "--profile=dist", "--package", "postrider"])
+        }
+        Verb::Package(package) => package::build(package),
+        Verb::Release(options) => release::run_release(options),
         Verb::Test { filter } => testing::run(filter.as_deref()),
         Verb::Lint => lint(),
         Verb::Advisories { database } => advisories::refresh(database),
-        Verb::Docs { check } => docs::run(*check),
+        Verb::Docs { site: true, .. } => site::run_build(),
+        Verb::Docs { check, site: false } => docs::run(*check),
         Verb::Sim { seed, cases, relays, backend } => crash_tests::sim(*seed, *cases, *relays, backend),
         Verb::Kill9 { rounds, seed, release } => crash_tests::kill9(*seed, *rounds, *release),
         Verb::Eio { rounds, seed } => crash_tests::eio(*seed, *rounds),
         Verb::Powercut(options) => crash_tests::powercut(options),
         Verb::Bench { write } => bench::run(*write),
         Verb::Interop => interop::run(),
-        Verb::Setup => setup::setup(),
+        Verb::Setup { release: true } => release::tools::install(),
+        Verb::Setup { release: false } => setup::setup(),
         Verb::Ci => ci(),
     }
 }

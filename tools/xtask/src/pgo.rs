@@ -23,7 +23,7 @@ pub(crate) fn build() -> Done {
     let dir = target_dir().join("pgo");
     let (counts, profile) = (dir.join("counts"), dir.join("postrider.profdata"));
     remove(&counts)?;
-    cargo(&["build", "--locked", "--release", "--package", "lab"])?;
+    cargo(&["build", "--locked", "--profile=dist", "--package", "lab"])?;
     let instrumented = compile(&dir.join("instrumented"), &host, "-Cprofile-generate=", &counts)?;
     work(&instrumented, &dir.join("work"))?;
     output(program(merger).args(["merge", "--output"]).arg(&profile).arg(&counts))?;
@@ -53,12 +53,21 @@ fn compile(dir: &Path, host: &str, flag: &str, path: &Path) -> Result<PathBuf, F
     let given = std::env::var("RUSTFLAGS").unwrap_or_default();
     let own = format!("{flag}{}", path.display());
     let flags: Vec<&str> = given.split_whitespace().chain([&*own]).collect();
-    let options =
-        ["build", "--locked", "--release", "--package", "postrider", "--bin", "postrider", "--target", host];
+    let options = [
+        "build",
+        "--locked",
+        "--profile=dist",
+        "--package",
+        "postrider",
+        "--bin",
+        "postrider",
+        "--target",
+        host,
+    ];
     let mut build = cargo_command(&options);
     // A path may have spaces, which divide those of RUSTFLAGS.
     run(build.arg("--target-dir").arg(dir).env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")))?;
-    Ok(dir.join(host).join("release/postrider"))
+    Ok(dir.join(host).join("dist/postrider"))
 }
 
 /// Ends with its owner.
@@ -99,7 +108,7 @@ fn work(daemon: &Path, dir: &Path) -> Done {
     );
     let written = fs::create_dir_all(dir).and_then(|()| fs::write(&config, text));
     written.map_err(|error| Failure(format!("write {}: {error}", config.display())))?;
-    let postlab = target_dir().join("release/postlab");
+    let postlab = target_dir().join("dist/postlab");
     let _sink = Running::start(program(&postlab).arg("sink").arg(outward.to_string()))?;
     until("the sink listens", || Ok(TcpStream::connect(outward).is_ok()))?;
     let running = Running::start(program(daemon).args(["serve", "--config"]).arg(&config))?;

@@ -75,6 +75,7 @@ fn faults_of(name: &str, text: &str) -> Vec<String> {
         faults.extend(unfinished(name, text));
     }
     faults.extend(words::faults(name, text));
+    faults.extend(crate::project::faults(name, text));
     if name.ends_with("/Cargo.toml") {
         faults.extend(manifest(name, text));
     }

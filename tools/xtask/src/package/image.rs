@@ -1,0 +1,111 @@
+//! A container image as a tar archive of an OCI layout (image-spec 1.0), written without a container program: `podman load`,
+//! `skopeo copy oci-archive:…` and `docker load` read it.
+
+use crate::{
+    files::{copy, gzip, make_dir, normalise, remove, sha256, tar, write},
+    project::{Project, VERSION},
+    shell::{Done, Failure, output, program, root, target_dir},
+};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The user in the image: no name service is asked for it.
+const USER: &str = "999:999";
+const DATA: &str = "/var/lib/postrider";
+
+/// Builds the image of the mail server from a stripped static binary, and returns its path.
+pub(crate) fn build(binaries: &Path, out: &Path, epoch: u64) -> Result<PathBuf, Failure> {
+    let work = target_dir().join("package/image");
+    remove(&work)?;
+    let (tree, layout) = (work.join("tree"), work.join("layout"));
+    stage(binaries, &tree)?;
+    normalise(&tree, epoch)?;
+    let layer = work.join("layer.tar");
+    // The queue's folder belongs to the daemon's user, all else to root.
+    let names = ["etc", "usr", "tmp"];
+    tar(&tree, &names, &layer, epoch)?;
+    let mut append = program("tar");
+    append.args(["--append", "--format=gnu", "--numeric-owner", "--owner=0", "--group=0", "--no-recursion"]);
+    append.arg(format!("--mtime=@{epoch}")).arg("--file").arg(&layer).arg("--directory").arg(&tree);
+    crate::shell::run(append.args(["var", "var/lib"]))?;
+    let mut append = program("tar");
+    append.args(["--append", "--format=gnu", "--numeric-owner", "--owner=999", "--group=999"]);
+    append.arg(format!("--mtime=@{epoch}")).arg("--file").arg(&layer).arg("--directory").arg(&tree);
+    crate::shell::run(append.arg("var/lib/postrider"))?;
+    let diff = sha256(&layer)?;
+    let layer = blob(&layout, &gzip(&layer)?, "application/vnd.oci.image.layer.v1.tar+gzip")?;
+    let config =
+        text_blob(&work, &layout, &config(&diff, epoch)?, "application/vnd.oci.image.config.v1+json")?;
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": config,
+        "layers": [layer],
+    });
+    let mut manifest = text_blob(&work, &layout, &manifest, "application/vnd.oci.image.manifest.v1+json")?;
+    manifest["annotations"] = json!({
+        "org.opencontainers.image.ref.name": VERSION,
+        "io.containerd.image.name": format!("localhost/postrider:{VERSION}"),
+    });
+    write(&layout.join("oci-layout"), json!({"imageLayoutVersion": "1.0.0"}).to_string())?;
+    write(&layout.join("index.json"), json!({"schemaVersion": 2, "manifests": [manifest]}).to_string())?;
+    normalise(&layout, epoch)?;
+    let image = out.join(format!("postrider-{VERSION}-{}.oci.tar", std::env::consts::ARCH));
+    tar(&layout, &["blobs", "index.json", "oci-layout"], &image, epoch)?;
+    Ok(image)
+}
+
+fn stage(binaries: &Path, tree: &Path) -> Done {
+    copy(&binaries.join("postrider"), &tree.join("usr/bin/postrider"), 0o755)?;
+    copy(&root().join("dist/container.toml"), &tree.join("etc/postrider/postrider.toml"), 0o644)?;
+    write(&tree.join("etc/passwd"), format!("postrider:x:999:999::{DATA}:/usr/sbin/nologin\n"))?;
+    write(&tree.join("etc/group"), "postrider:x:999:\n")?;
+    make_dir(&tree.join("var/lib/postrider"))?;
+    make_dir(&tree.join("tmp"))
+}
+
+fn config(diff: &str, epoch: u64) -> Result<Value, Failure> {
+    let project = Project::load()?;
+    let created =
+        output(program("date").args(["--utc", "--date", &format!("@{epoch}"), "+%Y-%m-%dT%H:%M:%SZ"]))?;
+    Ok(json!({
+        "created": String::from_utf8_lossy(&created).trim(),
+        "architecture": if std::env::consts::ARCH == "aarch64" { "arm64" } else { "amd64" },
+        "os": "linux",
+        "config": {
+            "User": USER,
+            "ExposedPorts": {"2525/tcp": {}},
+            "Entrypoint": ["/usr/bin/postrider"],
+            "Cmd": ["serve", "--config", "/etc/postrider/postrider.toml"],
+            // The queue must survive the container.
+            "Volumes": {DATA: {}},
+            "StopSignal": "SIGTERM",
+            "Labels": {
+                "org.opencontainers.image.title": "postrider",
+                "org.opencontainers.image.version": VERSION,
+                "org.opencontainers.image.licenses": "Apache-2.0 OR MIT",
+                "org.opencontainers.image.source": project.repository,
+                "org.opencontainers.image.documentation": project.site,
+            },
+        },
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{diff}")]},
+    }))
+}
+
+fn text_blob(work: &Path, layout: &Path, json: &Value, kind: &str) -> Result<Value, Failure> {
+    let file = work.join("blob.json");
+    write(&file, json.to_string())?;
+    blob(layout, &file, kind)
+}
+
+/// Puts a file below the name of its digest, and returns its descriptor.
+fn blob(layout: &Path, file: &Path, kind: &str) -> Result<Value, Failure> {
+    let digest = sha256(file)?;
+    let place = layout.join("blobs/sha256").join(&digest);
+    copy(file, &place, 0o644)?;
+    let size = fs::metadata(&place).map_err(|e| crate::files::failed("look at", &place, &e))?.len();
+    Ok(json!({"mediaType": kind, "digest": format!("sha256:{digest}"), "size": size}))
+}
