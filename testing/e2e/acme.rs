@@ -148,7 +148,10 @@ fn a_certificate_is_obtained_by_http_shown_and_kept_for_the_next_start() {
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, mode, "{file}");
     }
     let metrics = daemon.ask(&["status", "--prometheus"]);
-    assert!(metrics.contains(&format!("postrider_certificate_expiry_seconds {expires}")), "{metrics}");
+    assert!(
+        metrics.contains(&format!("postrider_certificate_expiry_timestamp_seconds {expires}")),
+        "{metrics}"
+    );
     assert!(metrics.contains("postrider_acme_failures 0"), "{metrics}");
     // The next start has it before the authority is asked.
     let address = daemon.address;

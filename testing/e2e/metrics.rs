@@ -49,13 +49,15 @@ fn a_scrape_counts_the_mail_and_promtool_likes_it() {
         "postrider_recipients_accepted_total 3.0",
         "postrider_recipients_delivered_total 3.0",
         "postrider_recipient_imbalance 0.0",
-        "postrider_client_connections_total 1",
+        "postrider_client_connections_total{listener=\"mx\"} 1",
+        "postrider_accept_latency_seconds_count 3",
+        "postrider_rejections_total{stage=\"RCPT\",class=\"5yz\"} 0",
     ] {
         assert!(has(body, line), "{line}: {body}");
     }
     assert!(
-        body.lines()
-            .any(|line| line.starts_with("postrider_certificate_expiry_seconds ") && !line.ends_with(" 0.0"))
+        body.lines().any(|line| line.starts_with("postrider_certificate_expiry_timestamp_seconds ")
+            && !line.ends_with(" 0.0"))
     );
     let printed = daemon.ask(&["status", "--prometheus"]);
     assert!(has(&printed, "postrider_attempts_total{status=\"sent\"} 3"), "{printed}");
@@ -103,11 +105,19 @@ fn a_daemon_that_has_become_another_user_is_scraped_and_removes_its_socket() {
     };
     for _ in 0..2 {
         let answer = scrape();
-        let memory =
-            answer.lines().find(|line| line.starts_with("postrider_resident_bytes ")).unwrap_or_default();
-        assert!(memory.len() > "postrider_resident_bytes 1000000".len(), "{answer}");
+        let memory = answer
+            .lines()
+            .find(|line| line.starts_with("process_resident_memory_bytes "))
+            .unwrap_or_default();
+        assert!(memory.len() > "process_resident_memory_bytes 1000000".len(), "{answer}");
+        assert!(
+            !answer.contains("\nprocess_open_fds 0") && !answer.contains("\nprocess_max_fds 0"),
+            "{answer}"
+        );
+        let version = format!("postrider_build_info{{version=\"{}\",commit=\"", env!("CARGO_PKG_VERSION"));
+        assert!(answer.contains(&version), "{answer}");
     }
-    assert!(daemon.ask(&["status", "--prometheus"]).contains("postrider_resident_bytes "));
+    assert!(daemon.ask(&["status", "--prometheus"]).contains("process_resident_memory_bytes "));
     let (_dir, _) = daemon.stop();
     assert!(!socket.exists(), "a socket is removed at the end");
 }
@@ -123,7 +133,8 @@ fn promtool_accepts_the_alerts_and_each_of_their_metrics_exists() {
             let name =
                 &name[..name.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(name.len())];
             let is_known = |suffix: &str| known.contains(&name.strip_suffix(suffix).unwrap_or("-"));
-            assert!(known.contains(&name) || is_known("_total") || is_known("_bucket"), "{file}: {name}");
+            let suffixes = ["_total", "_bucket", "_sum", "_count"];
+            assert!(known.contains(&name) || suffixes.into_iter().any(is_known), "{file}: {name}");
         }
         if file.ends_with("json") {
             serde_json::from_str::<serde_json::Value>(&text).unwrap();

@@ -58,7 +58,9 @@ impl AcceptLog {
             ConnectionEvent::TlsEstablished if self.logs_connections => {
                 let cipher = client.cipher().unwrap_or_default();
                 let is_trusted = client.certificate().is_some_and(|certificate| certificate.is_trusted);
-                self.stream.write(&Event::ClientTls { client: peer, cipher, is_trusted });
+                let key_exchange = client.tls.as_ref().and_then(|tls| tls.key_exchange);
+                let event = Event::ClientTls { client: peer, cipher, is_trusted, key_exchange };
+                self.stream.write(&event);
             }
             ConnectionEvent::Disconnected(counts) if self.logs_connections => {
                 let commands = counts.to_string();

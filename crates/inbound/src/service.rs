@@ -54,6 +54,8 @@ pub struct NamedClient {
 pub struct ClientTls {
     /// `TLSv1.3:TLS_AES_256_GCM_SHA384`.
     pub cipher: Box<str>,
+    /// The group of the key exchange: `X25519MLKEM768`. None in a resumed session of TLS 1.2.
+    pub key_exchange: Option<&'static str>,
     /// The channel bindings, where AUTH is offered.
     pub bindings: Option<Box<ChannelBindings>>,
     /// The client's certificate, where the listener asks for one.

@@ -193,7 +193,9 @@ impl<S: Service> SessionDriver<S> {
             Box::new(ChannelBindings { exporter: exporter.ok().map(Box::from), end_point })
         });
         let certificate = identity.map(|identity| identity.certificate);
-        ClientTls { cipher: cipher(stream), bindings, certificate }
+        let group = stream.get_ref().1.negotiated_key_exchange_group();
+        let key_exchange = group.and_then(|group| group.name().as_str());
+        ClientTls { cipher: cipher(stream), key_exchange, bindings, certificate }
     }
 
     fn less_loaded_worker(&self, io: &SessionIo<S>) -> Option<usize> {

@@ -118,7 +118,12 @@ mod tests {
             peer: "192.0.2.1:25".parse().unwrap(),
             local: "192.0.2.2:25".parse().unwrap(),
             listener: ListenerKind::Mx,
-            tls: Some(ClientTls { cipher: "TLSv1.3".into(), bindings: None, certificate: None }),
+            tls: Some(ClientTls {
+                cipher: "TLSv1.3".into(),
+                key_exchange: None,
+                bindings: None,
+                certificate: None,
+            }),
             named: None,
         };
         let mut received = Received {

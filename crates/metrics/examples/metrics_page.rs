@@ -25,7 +25,7 @@ scrape_configs:
 
 `dist/prometheus.rules.yml` has alerts, and `dist/grafana.json` a dashboard.
 
-All names begin with `postrider_`; Prometheus knows a counter with the suffix `_total`. The counters of recipients go on after a restart
+All names begin with `postrider_`, except those that every process has; Prometheus knows a counter with the suffix `_total`. The counters of recipients go on after a restart
 and after a crash; all others begin at zero with the process. The counters of connections need `[log] connections = true`, the default.
 
 | metric | kind | labels | meaning |
@@ -38,7 +38,8 @@ fn main() {
         let suffix = if doc.kind == "counter" { "_total" } else { "" };
         let labels: Vec<String> = doc.labels.iter().map(|label| format!("`{label}`")).collect();
         let (name, kind, labels, help) = (doc.name, doc.kind, labels.join(", "), doc.help);
-        let _ = writeln!(text, "| `postrider_{name}{suffix}` | {kind} | {labels} | {help} |");
+        let prefix = if name.starts_with("process_") { "" } else { "postrider_" };
+        let _ = writeln!(text, "| `{prefix}{name}{suffix}` | {kind} | {labels} | {help} |");
     }
     print!("{text}");
 }

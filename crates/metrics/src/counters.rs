@@ -13,6 +13,8 @@ use report::{
 /// A label and its value. All values are words of this program: no client can add series.
 type Labels = [(&'static str, &'static str); 1];
 type Labelled = Family<Labels, Counter>;
+/// The same with two labels.
+type Twice = Family<[(&'static str, &'static str); 2], Counter>;
 
 /// Bounds of the age of a delivered message, in seconds: from one attempt at once to the lifetime.
 const AGE_BOUNDS: [f64; 14] =
@@ -22,10 +24,32 @@ const TRANSFER_BOUNDS: [f64; 11] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0
 
 /// Stages of rejections that have a series of their own.
 const STAGES: [&str; 6] = ["CONNECT", "EHLO", "MAIL", "RCPT", "DATA", "XCLIENT"];
-const OTHER_STAGE: &str = "other";
+/// What has no series of its own.
+const OTHER: &str = "other";
+/// Kinds of listeners.
+const LISTENERS: [&str; 5] = ["mx", "relay", "submission", "submissions", "lmtp"];
+/// Classes of replies that reject (RFC 5321 §4.2.1).
+const CLASSES: [&str; 2] = ["4yz", "5yz"];
+/// Mechanisms of logins.
+const MECHANISMS: [&str; 9] = [
+    "PLAIN",
+    "LOGIN",
+    "SCRAM-SHA-1",
+    "SCRAM-SHA-1-PLUS",
+    "SCRAM-SHA-256",
+    "SCRAM-SHA-256-PLUS",
+    "EXTERNAL",
+    "OAUTHBEARER",
+    "XOAUTH2",
+];
+/// Sides of this server with TLS.
+const SIDES: [&str; 2] = ["client", "next_hop"];
+const TLS_VERSIONS: [&str; 2] = ["TLSv1.2", "TLSv1.3"];
+/// Groups of key exchanges, of which the first is safe from quantum computers, too.
+const KEY_EXCHANGES: [&str; 4] = ["X25519MLKEM768", "X25519", "secp256r1", "secp384r1"];
 
 /// The metrics of this module, in the order of [`Counters::register`].
-pub(crate) const DOCS: [MetricDoc; 19] = [
+pub(crate) const DOCS: [MetricDoc; 20] = [
     doc("messages_accepted", &["origin"], "Messages that are durable and were acknowledged"),
     doc("accepted_bytes", &[], "Octets of accepted messages"),
     doc("attempts", &["status"], "Attempts for a recipient, by their outcome"),
@@ -45,11 +69,28 @@ pub(crate) const DOCS: [MetricDoc; 19] = [
         &["why"],
         "Recipients of notifications that failed, about which the postmaster gets no mail of its own",
     ),
-    doc("rejections", &["stage"], "Commands of clients that were refused"),
-    doc("login_failures", &[], "Logins that failed"),
-    doc("client_connections", &[], "Connections of clients, if connections are logged"),
+    doc(
+        "rejections",
+        &["stage", "class"],
+        "Commands of clients that were refused, by the class of the reply",
+    ),
+    doc("login_failures", &["mechanism"], "Logins that failed"),
+    doc(
+        "client_connections",
+        &["listener"],
+        "Connections of clients by the kind of the listener, if connections are logged",
+    ),
     doc("sessions_broken", &["cause"], "Sessions that ended without QUIT"),
-    doc("tls_handshakes", &["side"], "TLS handshakes with clients and next hops, if connections are logged"),
+    doc(
+        "tls_handshakes",
+        &["side", "version"],
+        "TLS handshakes with clients and next hops, if connections are logged",
+    ),
+    doc(
+        "tls_key_exchanges",
+        &["group"],
+        "TLS handshakes with clients by key exchange, if connections are logged",
+    ),
     doc("tls_handshakes_failed", &[], "TLS handshakes with clients that failed"),
     doc("destinations_suspended_events", &[], "Suspensions of destinations, and failed probes"),
     doc("events_dropped", &[], "Events that no log and no counter has, because a disk was too slow"),
@@ -77,11 +118,12 @@ pub(crate) struct Counters {
     discarded: Counter,
     notifications: Labelled,
     not_mailed: Labelled,
-    rejections: Labelled,
-    login_failures: Counter,
-    connections: Counter,
+    rejections: Twice,
+    login_failures: Labelled,
+    connections: Labelled,
     sessions_broken: Labelled,
-    tls: Labelled,
+    tls: Twice,
+    key_exchanges: Labelled,
     tls_failed: Counter,
     suspensions: Counter,
     dropped: Counter,
@@ -101,11 +143,12 @@ impl Default for Counters {
             discarded: Counter::default(),
             notifications: Labelled::default(),
             not_mailed: Labelled::default(),
-            rejections: Labelled::default(),
-            login_failures: Counter::default(),
-            connections: Counter::default(),
+            rejections: Twice::default(),
+            login_failures: Labelled::default(),
+            connections: Labelled::default(),
             sessions_broken: Labelled::default(),
-            tls: Labelled::default(),
+            tls: Twice::default(),
+            key_exchanges: Labelled::default(),
             tls_failed: Counter::default(),
             suspensions: Counter::default(),
             dropped: Counter::default(),
@@ -121,12 +164,20 @@ impl Counters {
             (&self.attempts, "status", &["sent", "deferred", "bounced", "expired"]),
             (&self.notifications, "kind", &Notification::ALL.map(Notification::as_str)),
             (&self.not_mailed, "why", &NotMailed::ALL.map(NotMailed::as_str)),
-            (&self.rejections, "stage", &STAGES),
-            (&self.rejections, "stage", &[OTHER_STAGE]),
+            (&self.login_failures, "mechanism", &MECHANISMS),
+            (&self.connections, "listener", &LISTENERS),
+            (&self.key_exchanges, "group", &KEY_EXCHANGES),
             (&self.sessions_broken, "cause", &SessionBreak::ALL.map(SessionBreak::as_str)),
-            (&self.tls, "side", &["client", "next_hop"]),
         ] {
             values.iter().for_each(|value| drop(family.get_or_create(&[(label, *value)])));
+        }
+        for (stage, class) in
+            STAGES.iter().chain([&OTHER]).flat_map(|stage| CLASSES.map(|class| (*stage, class)))
+        {
+            drop(self.rejections.get_or_create(&[("stage", stage), ("class", class)]));
+        }
+        for (side, version) in SIDES.iter().flat_map(|side| TLS_VERSIONS.map(|version| (*side, version))) {
+            drop(self.tls.get_or_create(&[("side", side), ("version", version)]));
         }
         let mut docs = DOCS.into_iter();
         macro_rules! register {
@@ -154,6 +205,7 @@ impl Counters {
             connections,
             sessions_broken,
             tls,
+            key_exchanges,
             tls_failed,
             suspensions,
             dropped,
@@ -166,6 +218,17 @@ pub struct CounterSink(pub(crate) Counters);
 
 fn count(family: &Labelled, label: &'static str, value: &'static str) {
     family.get_or_create(&[(label, value)]).inc();
+}
+
+/// Returns the word of a list that a text is; a client cannot add words.
+fn known(words: &[&'static str], text: &str) -> &'static str {
+    words.iter().find(|word| **word == text).copied().unwrap_or(OTHER)
+}
+
+/// Counts a handshake; `cipher` is `TLSv1.3:TLS_AES_256_GCM_SHA384`.
+fn count_tls(family: &Twice, side: &'static str, cipher: &str) {
+    let version = known(&TLS_VERSIONS, cipher.split(':').next().unwrap_or_default());
+    family.get_or_create(&[("side", side), ("version", version)]).inc();
 }
 
 impl Sink for CounterSink {
@@ -206,18 +269,27 @@ impl Sink for CounterSink {
             }
             Event::NotMailed { why, .. } => count(&counters.not_mailed, "why", why.as_str()),
             Event::Rejected(Rejected { stage, .. }) if stage.starts_with("AUTH") => {
-                counters.login_failures.inc();
+                let mechanism = stage.strip_prefix("AUTH ").unwrap_or_default();
+                count(&counters.login_failures, "mechanism", known(&MECHANISMS, mechanism));
             }
-            Event::Rejected(Rejected { stage, .. }) => {
-                let stage = STAGES.into_iter().find(|one| *one == stage).unwrap_or(OTHER_STAGE);
-                count(&counters.rejections, "stage", stage);
+            Event::Rejected(Rejected { stage, reply, .. }) => {
+                let class = if reply.starts_with('4') { CLASSES[0] } else { CLASSES[1] };
+                let labels = [("stage", known(&STAGES, stage)), ("class", class)];
+                counters.rejections.get_or_create(&labels).inc();
             }
-            Event::Connected { .. } => _ = counters.connections.inc(),
+            Event::Connected { listener, .. } => {
+                count(&counters.connections, "listener", known(&LISTENERS, listener));
+            }
             Event::SessionBroken { cause, .. } => {
                 count(&counters.sessions_broken, "cause", cause.as_str());
             }
-            Event::ClientTls { .. } => count(&counters.tls, "side", "client"),
-            Event::ServerTls { .. } => count(&counters.tls, "side", "next_hop"),
+            Event::ClientTls { cipher, key_exchange, .. } => {
+                count_tls(&counters.tls, SIDES[0], cipher);
+                if let Some(group) = key_exchange {
+                    count(&counters.key_exchanges, "group", known(&KEY_EXCHANGES, group));
+                }
+            }
+            Event::ServerTls { cipher, .. } => count_tls(&counters.tls, SIDES[1], cipher),
             Event::ClientTlsFailed { .. } => _ = counters.tls_failed.inc(),
             Event::Suspended { .. } => _ = counters.suspensions.inc(),
             Event::Dropped(number) => _ = counters.dropped.inc_by(number),

@@ -3,8 +3,8 @@
 use crate::MetricDoc;
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric},
-    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
 };
 use report::RecipientCounters;
 use std::{
@@ -66,22 +66,18 @@ pub struct Snapshot {
     pub spool_free_bytes: u64,
     /// The spool failed, or its data has faults.
     pub spool_is_faulty: bool,
-    /// Messages whose time from submission to the spool to durability was measured.
-    pub accept_latency_count: u64,
+    /// The times from the end of the content to durability.
+    pub accept_latency: Latencies,
     /// Messages that were delivered and never stored.
     pub unwritten_count: u64,
-    /// The sum of those times, in microseconds.
-    pub accept_latency_sum_us: u64,
     /// Events and log lines that were dropped.
     pub log_lost: u64,
     /// Logs and histories that lose events now, or soon.
     pub log_faults: u64,
-    /// Resident memory of the process, in bytes.
-    pub resident_bytes: u64,
-    /// CPU time of the process, in seconds.
-    pub cpu_seconds: f64,
-    /// The start of the process, in seconds since 1970.
-    pub started_seconds: f64,
+    /// The use of the machine by the process.
+    pub process: ProcessUse,
+    /// The version and the commit of the program.
+    pub build: Build,
     /// The certificate that expires first, in seconds since 1970; zero without a certificate.
     pub certificate_expiry_seconds: u64,
     /// Attempts to obtain a certificate that failed since the last one that did not.
@@ -113,6 +109,47 @@ pub struct DestinationGauges {
     pub is_suspended: bool,
 }
 
+/// Bounds of the buckets of [`Latencies`], in microseconds: from a fast disk to one that nobody waits for.
+pub const LATENCY_BOUNDS_US: [u64; 12] =
+    [250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_500_000, 10_000_000];
+
+/// Times that were counted in buckets.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Latencies {
+    /// Times in each bucket, up to its bound of [`LATENCY_BOUNDS_US`] and above the one before.
+    pub counts: [u64; LATENCY_BOUNDS_US.len()],
+    /// All times, also those above the last bound.
+    pub count: u64,
+    /// The sum of all, in microseconds.
+    pub sum_us: u64,
+}
+
+/// The use of the machine by the process. Zero: not known.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ProcessUse {
+    /// Resident memory.
+    pub resident_bytes: u64,
+    /// Address space.
+    pub virtual_bytes: u64,
+    /// CPU time.
+    pub cpu_seconds: f64,
+    /// The start, in seconds since 1970.
+    pub started_seconds: f64,
+    /// Open file descriptors.
+    pub open_files: u64,
+    /// The limit of open file descriptors.
+    pub max_files: u64,
+}
+
+/// The program.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Build {
+    /// `0.1.0`.
+    pub version: &'static str,
+    /// The commit that it was built from.
+    pub commit: &'static str,
+}
+
 /// A metric without labels, and the way in which it is read.
 struct Row {
     doc: MetricDoc,
@@ -127,7 +164,7 @@ const fn counter(name: &'static str, help: &'static str, read: fn(&Snapshot) -> 
     Row { doc: MetricDoc { name, kind: "counter", labels: &[], help }, read }
 }
 
-const ROWS: [Row; 31] = [
+const ROWS: [Row; 26] = [
     counter("recipients_accepted", "Recipients of accepted messages, since the spool was made", |s| {
         s.recipients.accepted as f64
     }),
@@ -186,21 +223,12 @@ const ROWS: [Row; 31] = [
         "Messages that were delivered before they were stored, and never written",
         |s| s.unwritten_count as f64,
     ),
-    counter("accept_latency_messages", "Messages whose time to durability was measured", |s| {
-        s.accept_latency_count as f64
-    }),
-    counter("accept_latency_seconds", "Sum of the times from the end of the content to durability", |s| {
-        s.accept_latency_sum_us as f64 / 1e6
-    }),
     gauge("log_faults", "Logs and histories that cannot be written now, or that nobody reads", |s| {
         s.log_faults as f64
     }),
     counter("log_lost", "Events and log lines that were dropped", |s| s.log_lost as f64),
-    gauge("resident_bytes", "Resident memory of the process", |s| s.resident_bytes as f64),
-    counter("cpu_seconds", "CPU time of the process", |s| s.cpu_seconds),
-    gauge("start_time_seconds", "Start of the process, in seconds since 1970", |s| s.started_seconds),
     gauge(
-        "certificate_expiry_seconds",
+        "certificate_expiry_timestamp_seconds",
         "Expiry of the certificate that expires first, in seconds since 1970; 0 without one",
         |s| s.certificate_expiry_seconds as f64,
     ),
@@ -222,6 +250,34 @@ const DESTINATION_SUSPENDED: MetricDoc = MetricDoc {
     labels: &["destination"],
     help: "1 if the destination is suspended, else 0, of the 50 largest destinations",
 };
+
+const ACCEPT_LATENCY: MetricDoc = MetricDoc {
+    name: "accept_latency_seconds",
+    kind: "histogram",
+    labels: &[],
+    help: "Time from the end of the content to durability",
+};
+
+const BUILD_INFO: MetricDoc = MetricDoc {
+    name: "build_info",
+    kind: "gauge",
+    labels: &["version", "commit"],
+    help: "Always 1; the labels name the program",
+};
+
+/// The metrics of every process, which have the names of Prometheus's own libraries.
+const PROCESS: [Row; 6] = [
+    counter("process_cpu_seconds", "CPU time of the process", |s| s.process.cpu_seconds),
+    gauge("process_resident_memory_bytes", "Resident memory of the process", |s| {
+        s.process.resident_bytes as f64
+    }),
+    gauge("process_virtual_memory_bytes", "Address space of the process", |s| s.process.virtual_bytes as f64),
+    gauge("process_start_time_seconds", "Start of the process, in seconds since 1970", |s| {
+        s.process.started_seconds
+    }),
+    gauge("process_open_fds", "Open file descriptors", |s| s.process.open_files as f64),
+    gauge("process_max_fds", "The most open file descriptors", |s| s.process.max_files as f64),
+];
 
 /// Reads a value of a resource.
 type OfResource = fn(&ResourceGauges) -> u64;
@@ -270,9 +326,51 @@ const SHARES: [(MetricDoc, OfShare); 3] = {
 pub(crate) fn documentation() -> impl Iterator<Item = MetricDoc> {
     ROWS.iter()
         .map(|row| row.doc)
-        .chain([DESTINATION_JOBS, DESTINATION_SUSPENDED])
+        .chain([DESTINATION_JOBS, DESTINATION_SUSPENDED, ACCEPT_LATENCY, BUILD_INFO])
         .chain(SHARES.map(|(doc, _)| doc))
         .chain(RESOURCES.map(|(doc, _)| doc))
+}
+
+/// The metrics of [`PROCESS`].
+pub(crate) fn process_documentation() -> impl Iterator<Item = MetricDoc> {
+    PROCESS.iter().map(|row| row.doc)
+}
+
+/// Encodes rows.
+fn encode_rows(encoder: &mut DescriptorEncoder<'_>, rows: &[Row], snapshot: &Snapshot) -> fmt::Result {
+    for Row { doc, read } in rows {
+        let value = read(snapshot);
+        if doc.kind == "counter" {
+            encode(encoder, doc, &ConstCounter::new(value))?;
+        } else {
+            encode(encoder, doc, &ConstGauge::new(value))?;
+        }
+    }
+    Ok(())
+}
+
+/// Encodes the metrics of the process from the last snapshot.
+#[derive(Debug)]
+pub(crate) struct Process(pub(crate) Arc<Mutex<Snapshot>>);
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let snapshot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        encode_rows(&mut encoder, &PROCESS, &snapshot)
+    }
+}
+
+impl EncodeMetric for Latencies {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        let bounds = LATENCY_BOUNDS_US.iter().map(|us| *us as f64 / 1e6);
+        let above = self.count.saturating_sub(self.counts.iter().sum());
+        let buckets: Vec<(f64, u64)> = bounds.zip(self.counts).chain([(f64::MAX, above)]).collect();
+        encoder.encode_histogram::<NoLabelSet>(self.sum_us as f64 / 1e6, self.count, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
 }
 
 /// Encodes a metric without labels.
@@ -287,14 +385,12 @@ pub(crate) struct Gauges(pub(crate) Arc<Mutex<Snapshot>>);
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let snapshot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for Row { doc, read } in &ROWS {
-            let value = read(&snapshot);
-            if doc.kind == "counter" {
-                encode(&mut encoder, doc, &ConstCounter::new(value))?;
-            } else {
-                encode(&mut encoder, doc, &ConstGauge::new(value))?;
-            }
-        }
+        encode_rows(&mut encoder, &ROWS, &snapshot)?;
+        encode(&mut encoder, &ACCEPT_LATENCY, &snapshot.accept_latency)?;
+        let (doc, Build { version, commit }) = (BUILD_INFO, snapshot.build);
+        let mut family =
+            encoder.encode_descriptor(doc.name, doc.help, None, ConstGauge::new(0.0).metric_type())?;
+        ConstGauge::new(1.0).encode(family.encode_family(&[("version", version), ("commit", commit)])?)?;
         for (doc, read) in SHARES {
             let mut family =
                 encoder.encode_descriptor(doc.name, doc.help, None, ConstGauge::new(0.0).metric_type())?;

@@ -6,10 +6,12 @@ mod counters;
 mod gauges;
 
 pub use counters::CounterSink;
-pub use gauges::{DestinationGauges, ResourceGauges, ShareGauges, Snapshot};
+pub use gauges::{
+    Build, DestinationGauges, LATENCY_BOUNDS_US, Latencies, ProcessUse, ResourceGauges, ShareGauges, Snapshot,
+};
 
 use counters::Counters;
-use gauges::Gauges;
+use gauges::{Gauges, Process};
 use prometheus_client::{encoding::text, registry::Registry};
 use std::{
     fmt::Write as _,
@@ -25,7 +27,7 @@ pub const PLAIN_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The documentation of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetricDoc {
-    /// The name, without the suffix that Prometheus adds: `_total` of a counter.
+    /// The name after `postrider_`, or from `process_` on, without the suffix that Prometheus adds: `_total` of a counter.
     pub name: &'static str,
     /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
@@ -46,9 +48,11 @@ impl Metrics {
     /// Creates the metrics; all counters are zero.
     pub fn new() -> Self {
         let (counters, snapshot) = (Counters::default(), Arc::<Mutex<Snapshot>>::default());
-        let mut registry = Registry::with_prefix("postrider");
-        counters.register(&mut registry);
-        registry.register_collector(Box::new(Gauges(snapshot.clone())));
+        let mut registry = Registry::default();
+        let own = registry.sub_registry_with_prefix("postrider");
+        counters.register(own);
+        own.register_collector(Box::new(Gauges(snapshot.clone())));
+        registry.register_collector(Box::new(Process(snapshot.clone())));
         Self { registry, counters, snapshot }
     }
 
@@ -99,7 +103,8 @@ impl Default for Metrics {
 
 /// Returns the documentation of all metrics, in the order of their names.
 pub fn documentation() -> Vec<MetricDoc> {
-    let mut all: Vec<_> = counters::DOCS.into_iter().chain(gauges::documentation()).collect();
+    let own = counters::DOCS.into_iter().chain(gauges::documentation());
+    let mut all: Vec<_> = own.chain(gauges::process_documentation()).collect();
     all.sort_by_key(|doc| doc.name);
     all
 }
@@ -119,7 +124,8 @@ mod tests {
         let text = Metrics::new().scrape(Snapshot { destinations: vec![destination], ..Default::default() });
         let mut scraped: Vec<&str> = text
             .lines()
-            .filter_map(|line| line.strip_prefix("# TYPE postrider_")?.split(' ').next())
+            .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+            .map(|name| name.strip_prefix("postrider_").unwrap_or(name))
             .collect();
         scraped.sort_unstable();
         let documented: Vec<&str> = documentation().iter().map(|doc| doc.name).collect();

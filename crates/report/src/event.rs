@@ -120,6 +120,9 @@ pub enum Event<'a> {
         cipher: &'a str,
         /// The client showed a certificate that is trusted.
         is_trusted: bool,
+        /// The group of the key exchange: `X25519MLKEM768`; `None` in events of earlier builds, and for a resumed session.
+        #[serde(deserialize_with = "later")]
+        key_exchange: Option<&'a str>,
     },
     /// A TLS handshake with a client failed.
     ClientTlsFailed {

@@ -2,8 +2,11 @@
 
 use super::{Daemon, operator};
 use control::Operations as _;
-use metrics::{DestinationGauges, ResourceGauges, ShareGauges, Snapshot};
-use rustix::time::{ClockId, clock_gettime};
+use metrics::{Build, DestinationGauges, ProcessUse, ResourceGauges, ShareGauges, Snapshot};
+use rustix::{
+    process::{Resource, getrlimit},
+    time::{ClockId, clock_gettime},
+};
 use std::sync::PoisonError;
 
 impl Daemon {
@@ -29,7 +32,6 @@ impl Daemon {
             is_suspended: one.suspended.is_some(),
         });
         let helper = self.helper.as_ref().map(|process| process.helper().condition()).unwrap_or_default();
-        let cpu = clock_gettime(ClockId::ProcessCPUTime);
         self.metrics.scrape(Snapshot {
             recipients: self.counters(),
             queued_messages,
@@ -56,14 +58,12 @@ impl Daemon {
             spool_queued_bytes: gauges.queued_bytes,
             spool_free_bytes: gauges.free_bytes,
             spool_is_faulty: gauges.failure.is_some() || !gauges.faults.is_empty(),
-            accept_latency_count: gauges.accept_latency_count,
             unwritten_count: gauges.unwritten,
-            accept_latency_sum_us: self.acceptor.latency().sum_us(),
+            accept_latency: self.acceptor.latency().histogram(),
             log_faults: driver.delivery_log.faults().len() as u64,
             log_lost: driver.delivery_log.lost_count(),
-            resident_bytes: resident_bytes(),
-            cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
-            started_seconds: self.started_seconds,
+            process: process_use(self.started_seconds),
+            build: Build { version: env!("CARGO_PKG_VERSION"), commit: env!("POSTRIDER_COMMIT") },
             certificate_expiry_seconds: self
                 .tls
                 .lock()
@@ -117,11 +117,22 @@ impl Daemon {
     }
 }
 
-/// Returns the resident memory of the process; zero where /proc does not say. The size of a page is not asked for: the kernel hides
+/// Returns what the process uses; zero where /proc does not say. The size of a page is not asked for: the kernel hides
 /// /proc/self/auxv from a process that has changed its user.
-fn resident_bytes() -> u64 {
+fn process_use(started_seconds: f64) -> ProcessUse {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let value = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = value.and_then(|value| value.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    kib.unwrap_or_default() * 1024
+    let bytes = |name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let kib = value.and_then(|value| value.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kib.unwrap_or_default() * 1024
+    };
+    let cpu = clock_gettime(ClockId::ProcessCPUTime);
+    ProcessUse {
+        resident_bytes: bytes("VmRSS"),
+        virtual_bytes: bytes("VmSize"),
+        cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
+        started_seconds,
+        open_files: std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64),
+        max_files: getrlimit(Resource::Nofile).current.unwrap_or_default(),
+    }
 }

@@ -137,6 +137,8 @@ enum JsonLine<'a> {
         time: &'a str,
         client: Client,
         tls: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        key_exchange: Option<&'a str>,
         trusted: bool,
     },
     ClientTlsFailed {
@@ -310,9 +312,13 @@ pub(super) fn append(event: &Event<'_>, at: UnixMicros, out: &mut Vec<u8>) {
         Event::SessionBroken { client, cause, after } => {
             JsonLine::SessionBroken { time, client: Client(client), cause: cause.as_str(), after }
         }
-        Event::ClientTls { client, cipher, is_trusted } => {
-            JsonLine::ClientTls { time, client: Client(client), tls: cipher, trusted: is_trusted }
-        }
+        Event::ClientTls { client, cipher, is_trusted, key_exchange } => JsonLine::ClientTls {
+            time,
+            client: Client(client),
+            tls: cipher,
+            key_exchange,
+            trusted: is_trusted,
+        },
         Event::ClientTlsFailed { client, error } => {
             JsonLine::ClientTlsFailed { time, client: Client(client), reason: error }
         }

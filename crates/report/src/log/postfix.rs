@@ -95,7 +95,7 @@ pub(super) fn lines(event: &Event<'_>, line: Line<'_>) {
             };
             line("smtpd", format_args!("{cause} after {after} from {}", Client(client)));
         }
-        Event::ClientTls { client, cipher, is_trusted } => {
+        Event::ClientTls { client, cipher, is_trusted, .. } => {
             let trust = if is_trusted { "Trusted" } else { "Anonymous" };
             let (client, cipher) = (Client(client), Cipher(cipher));
             line("smtpd", format_args!("{trust} TLS connection established from {client}: {cipher}"));
