@@ -6,6 +6,7 @@ mod applets;
 mod archive;
 mod cli;
 mod imported;
+mod journal;
 mod map_entries;
 mod map_faults;
 mod open_files;

@@ -30,7 +30,11 @@ pub(crate) mod timeline;
 pub(crate) use owner::become_owner;
 pub(crate) use settings::{find as find_config, load as load_config, load_for_tools};
 
-use crate::{applets, serve};
+use crate::{
+    applets,
+    journal::{self, Priority},
+    serve,
+};
 use args::{AuthCommand, Cli, Command, DkimCommand, ImportCli};
 use clap::{CommandFactory, Parser};
 use config::Purpose;
@@ -120,7 +124,10 @@ fn run_import_program() -> CliError {
 pub(crate) fn complain(who: &str, text: &str) {
     if !text.is_empty() {
         // With standard error gone there is nobody left to tell.
-        let _ = writeln!(io::stderr(), "{who}: {}", mail::escape_invisible(&mail::plain_text(text)));
+        let line = format!("{who}: {}\n", mail::escape_invisible(&mail::plain_text(text)));
+        let is_warning = text.starts_with("warning: ") || text.contains(": warning: ");
+        let priority = if is_warning { Priority::Warning } else { Priority::Error };
+        let _ = io::stderr().write_all(journal::for_stderr(priority, &line).as_bytes());
     }
 }
 

@@ -5,8 +5,12 @@ mod check;
 pub(super) use check::check;
 
 use super::{CliError, Ending, args::ConfigCommand, complain, map, print};
-use crate::{applets::Commands, unnamed_spools};
-use accept::{self, expansion::Expansion, routes::Routes};
+use crate::{
+    applets::Commands,
+    journal::{self, Priority},
+    unnamed_spools,
+};
+use accept::{expansion::Expansion, routes::Routes};
 use config::{Loaded, Origin, Problems, Purpose, SectionDoc, Settings};
 use control::Exit;
 use mail::{ForwardPath, Mailbox};
@@ -96,7 +100,8 @@ pub(super) fn show_problems(problems: &Problems) -> CliError {
         Cow::Borrowed(_) if colour => problems.render(true),
         escaped => escaped.into_owned(),
     };
-    let _ = writeln!(io::stderr(), "{}", mail::plain_text(&told));
+    let text = format!("{}\n", mail::plain_text(&told));
+    let _ = io::stderr().write_all(journal::for_stderr(Priority::Error, &text).as_bytes());
     CliError::new(Exit::Config, "")
 }
 

@@ -24,6 +24,7 @@ use super::{
 use crate::{
     access::{self, Fault},
     imported,
+    journal::{self, Priority},
     open_files::Connections,
     unnamed_spools,
 };
@@ -49,6 +50,7 @@ use tokio::{
     net::UnixListener,
     signal::unix::{Signal, SignalKind, signal},
 };
+use tracing_subscriber::fmt::MakeWriter;
 
 /// The allocator keeps memory that only the start needed for a second.
 const MEMORY_KEPT: Duration = Duration::from_millis(1500);
@@ -65,12 +67,19 @@ const STOP_INTERVAL: Duration = Duration::from_millis(10);
 pub(crate) fn run(settings: Settings, mode: Mode) -> ExitCode {
     // Standard error may be a full disk or a closed pipe: what cannot be written there is lost, and mail goes on. The
     // subscriber would report its failed write there, too, and panic.
-    let subscriber = tracing_subscriber::fmt().with_writer(PlainStderr::default).with_target(false);
-    subscriber.log_internal_errors(false).init();
+    let subscriber = tracing_subscriber::fmt().with_writer(Stderr).with_target(false);
+    let subscriber = subscriber.log_internal_errors(false);
+    if journal::is_stderr() {
+        // The journal has the time and the priority of each entry.
+        subscriber.without_time().with_level(false).with_ansi(false).init();
+    } else {
+        subscriber.init();
+    }
     match start(settings, mode) {
         Ok(exit) => exit.into(),
         Err(problem) => {
-            let _ = writeln!(io::stderr(), "postrider: {}", escape_invisible(&plain_text(&problem.text)));
+            let text = format!("postrider: {}\n", escape_invisible(&plain_text(&problem.text)));
+            let _ = io::stderr().write_all(journal::for_stderr(Priority::Error, &text).as_bytes());
             problem.exit.into()
         }
     }
@@ -79,9 +88,28 @@ pub(crate) fn run(settings: Settings, mode: Mode) -> ExitCode {
 /// A socket that no runtime has yet.
 pub(super) type UnixSocket = std::os::unix::net::UnixListener;
 
+/// Makes the writer of each event, which knows the event's priority.
+struct Stderr;
+
+impl MakeWriter<'_> for Stderr {
+    type Writer = PlainStderr;
+
+    fn make_writer(&self) -> PlainStderr {
+        PlainStderr(Priority::Info)
+    }
+
+    fn make_writer_for(&self, metadata: &tracing::Metadata<'_>) -> PlainStderr {
+        PlainStderr(match *metadata.level() {
+            tracing::Level::ERROR => Priority::Error,
+            tracing::Level::WARN => Priority::Warning,
+            tracing::Level::INFO => Priority::Info,
+            _ => Priority::Debug,
+        })
+    }
+}
+
 /// Standard error, for lines of the daemon: they have no numbers of the operating system.
-#[derive(Default)]
-struct PlainStderr;
+struct PlainStderr(Priority);
 
 impl PlainStderr {
     /// Waits a moment until a line can be written. A pipe that nobody reads would block the thread that logs, and so mail.
@@ -100,7 +128,10 @@ impl io::Write for PlainStderr {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         match std::str::from_utf8(line).map(plain_text) {
-            Ok(plain) => io::stderr().write_all(mail::escape_invisible(&plain).as_bytes())?,
+            Ok(plain) => {
+                let line = mail::escape_invisible(&plain);
+                io::stderr().write_all(journal::for_stderr(self.0, &line).as_bytes())?;
+            }
             Err(_) => io::stderr().write_all(line)?,
         }
         Ok(line.len())
