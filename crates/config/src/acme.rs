@@ -41,7 +41,8 @@ section! {
         /// The identifier of the key from the authority's website, if the authority requires an account there (external
         /// account binding), as Sectigo, HARICA and ZeroSSL do.
         external_account: Option<Word> = "",
-        /// The key of `external_account`, in base64url: `file:FILE`, or `credential:NAME` for a systemd credential.
+        /// The key of `external_account`, in base64url: `file:FILE`, `credential:NAME` for a systemd
+        /// credential, or `env:NAME` for a variable of the environment.
         external_key: Option<SecretSource> = "",
         /// PEM file with the certification authorities to trust for the HTTPS of the directory. Without this key,
         /// Mozilla's are used.

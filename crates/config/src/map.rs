@@ -48,7 +48,7 @@ section! {
         /// The distinguished name with which to log in to `ldap`. Without this key, the search is anonymous.
         bind: Option<Word> = "",
         /// The password for `postgres`, `redis` or `ldap`: `file:FILE` is the first line of a file, `credential:NAME` a
-        /// systemd credential. It is read for each new connection.
+        /// systemd credential, and `env:NAME` a variable of the environment. It is read for each new connection.
         secret: Option<SecretSource> = "",
         /// PEM file with the certification authorities to trust for TLS to `postgres`, `redis` and `ldap`. Without this
         /// key, Mozilla's are used.
@@ -118,7 +118,7 @@ impl Reading<'_> {
         span: Range<usize>,
     ) -> Option<NamedMap> {
         let place = self.place(name, table, span.clone())?;
-        let secret = keys.secret.as_ref().map(SecretSource::path);
+        let secret = keys.secret.as_ref().map(SecretSource::place);
         let trust = Trust { secret, ca_file: keys.ca_file.clone() };
         let source = match source(place, name, keys, trust) {
             Ok(source) => source?,

@@ -24,7 +24,8 @@ section! {
         /// The name by which the authorization server knows this server, sent with `client_secret` as HTTP Basic
         /// authorization.
         client_id: Option<Word> = "",
-        /// This server's secret for the authorization server: `file:FILE`, or `credential:NAME` for a systemd credential.
+        /// This server's secret for the authorization server: `file:FILE`, `credential:NAME` for a
+        /// systemd credential, or `env:NAME` for a variable of the environment.
         client_secret: Option<SecretSource> = "",
         /// The member of the response that has the login: `username`, `sub`, or another one such as `email`.
         claim: Word = "\"username\"",

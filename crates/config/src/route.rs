@@ -16,6 +16,7 @@ use crate::{
 use auth::Secret;
 use mail::{Enhanced, HostPort, LmtpServer, Program, Reply};
 use maps::Reference;
+use maps::SecretPlace;
 use queue::RouteSchedule;
 pub use senders::Senders;
 use std::{
@@ -120,6 +121,8 @@ pub enum SecretSource {
     File(PathBuf),
     /// `credential:NAME`: the first line of a credential of systemd (`LoadCredential=`).
     Credential(String),
+    /// `env:NAME`: a variable of the daemon's environment, as containers have it.
+    Environment(String),
 }
 
 impl SecretSource {
@@ -131,25 +134,30 @@ impl SecretSource {
             Some(("credential", name)) if !name.is_empty() && !name.contains(['/', '\0']) && name != ".." => {
                 Some(Self::Credential(name.to_owned()))
             }
+            Some(("env", name)) if !name.is_empty() && !name.contains(['=', '\0', ' ']) => {
+                Some(Self::Environment(name.to_owned()))
+            }
             _ => None,
         }
     }
 
-    /// Returns the file. Without credentials, as in a command that an operator runs, no such file exists.
-    pub fn path(&self) -> PathBuf {
+    /// Returns the place. Without credentials, as in a command that an operator runs, no such file exists.
+    pub fn place(&self) -> SecretPlace {
         match self {
-            Self::File(path) => path.clone(),
+            Self::File(path) => SecretPlace::File(path.clone()),
             Self::Credential(name) => {
                 let directory = std::env::var_os("CREDENTIALS_DIRECTORY");
-                directory.map_or_else(|| "$CREDENTIALS_DIRECTORY".into(), PathBuf::from).join(name)
+                let directory = directory.map_or_else(|| "$CREDENTIALS_DIRECTORY".into(), PathBuf::from);
+                SecretPlace::File(directory.join(name))
             }
+            Self::Environment(name) => SecretPlace::Environment(name.clone()),
         }
     }
 
     /// Reads the secret.
     ///
     /// # Errors
-    /// In words, naming the file.
+    /// In words, naming the file or the variable.
     pub fn secret(&self) -> Result<Secret, String> {
         if let Self::Credential(name) = self
             && std::env::var_os("CREDENTIALS_DIRECTORY").is_none()
@@ -158,7 +166,7 @@ impl SecretSource {
                 "there is no credential {name}: systemd did not start this process with LoadCredential="
             ));
         }
-        maps::first_line(&self.path()).map(Secret::new)
+        self.place().read().map(Secret::new)
     }
 }
 
@@ -167,6 +175,7 @@ impl fmt::Display for SecretSource {
         match self {
             Self::File(path) => write!(f, "file:{}", path.display()),
             Self::Credential(name) => write!(f, "credential:{name}"),
+            Self::Environment(name) => write!(f, "env:{name}"),
         }
     }
 }

@@ -698,7 +698,7 @@ impl Value for RouteLogin {
 text_value!(
     SecretSource,
     "a reference to a secret",
-    "\"file:isp.secret\" or \"credential:NAME\"",
+    "\"file:isp.secret\", \"credential:NAME\" or \"env:NAME\"",
     |t, base| SecretSource::parse(t, base)
         .ok_or_else(|| ("secrets must not be in this file".to_owned(), None)),
     SecretSource::to_string

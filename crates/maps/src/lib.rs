@@ -40,7 +40,7 @@ pub use netstring::{Netstring, NetstringError};
 pub use patterns::Patterns;
 pub use reference::{Kind, NamedMap, Reference};
 pub use registry::{Checked, Maps, Observed, Purposes, Usable};
-pub use secret::first_line;
+pub use secret::{SecretPlace, first_line};
 pub use socketmap::SocketmapReply;
 pub use source::{KEY, Ldap, LdapServer, Server, Source, SourceFault, Trust};
 pub use table::Table;

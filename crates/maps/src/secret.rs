@@ -1,7 +1,33 @@
-//! Passwords in files.
+//! Passwords in files and in the environment.
 
 use crate::file::read_file;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// The place of a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretPlace {
+    /// The first line of a file.
+    File(PathBuf),
+    /// A variable of the environment.
+    Environment(String),
+}
+
+impl SecretPlace {
+    /// Reads the secret.
+    ///
+    /// # Errors
+    /// In words, naming the file or the variable.
+    pub fn read(&self) -> Result<Vec<u8>, String> {
+        match self {
+            Self::File(path) => first_line(path),
+            Self::Environment(name) => match std::env::var_os(name) {
+                Some(value) if !value.is_empty() => Ok(value.into_encoded_bytes()),
+                Some(_) => Err(format!("the environment variable {name} is empty")),
+                None => Err(format!("there is no environment variable {name}")),
+            },
+        }
+    }
+}
 
 /// Reads the first line of a file, which is a secret.
 ///
@@ -24,6 +50,14 @@ pub fn first_line(path: &Path) -> Result<Vec<u8>, String> {
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn a_secret_of_the_environment_is_there_and_not_empty() {
+        // Cargo gives it to each test.
+        let read = |name: &str| SecretPlace::Environment(name.to_owned()).read();
+        assert_eq!(read("CARGO_PKG_NAME").unwrap(), b"maps");
+        assert_eq!(read("POSTRIDER_NONE").unwrap_err(), "there is no environment variable POSTRIDER_NONE");
+    }
 
     #[test]
     fn a_secret_has_no_byte_order_mark_and_no_line_end() {

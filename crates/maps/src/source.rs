@@ -1,5 +1,6 @@
 //! Places that named maps ask: a server of the socketmap protocol, a data base, or a directory.
 
+use crate::secret::SecretPlace;
 use mail::HostPort;
 use std::{fmt, path::PathBuf};
 
@@ -69,8 +70,8 @@ pub enum Source {
 /// Credentials for a server, and those for the server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trust {
-    /// The file whose first line is the password.
-    pub secret: Option<PathBuf>,
+    /// The place of the password.
+    pub secret: Option<SecretPlace>,
     /// A PEM file of certification authorities; without it those of Mozilla.
     pub ca_file: Option<PathBuf>,
 }

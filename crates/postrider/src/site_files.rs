@@ -1,7 +1,7 @@
 //! The files that a configuration names, with what each of them is for.
 
 use config::{SecretSource, Settings, UserStore};
-use maps::{Kind, Reference, Source};
+use maps::{Kind, Reference, SecretPlace, Source};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -91,7 +91,9 @@ pub(crate) fn site_files(settings: &Settings, source: Option<&Path>) -> Vec<Site
     }
     for map in &settings.maps {
         if let Some(trust) = map.source.trust() {
-            found.add_all(&trust.secret, FileUse::Secret);
+            if let Some(SecretPlace::File(file)) = &trust.secret {
+                found.add(file, FileUse::Secret);
+            }
             found.add_all(&trust.ca_file, FileUse::Authorities);
         }
         if let Source::Sqlite { file, .. } = &map.source {
@@ -111,7 +113,7 @@ pub(crate) fn site_files(settings: &Settings, source: Option<&Path>) -> Vec<Site
 fn file_of(secret: &SecretSource) -> Option<&PathBuf> {
     match secret {
         SecretSource::File(path) => Some(path),
-        SecretSource::Credential(_) => None,
+        SecretSource::Credential(_) | SecretSource::Environment(_) => None,
     }
 }
 

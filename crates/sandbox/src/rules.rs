@@ -2,7 +2,7 @@
 
 use config::{HttpServer, SecretSource, Settings, Target, UserStore};
 use mail::{HostPort, LmtpServer};
-use maps::{Kind, Reference, Server, Source, Trust};
+use maps::{Kind, Reference, SecretPlace, Server, Source, Trust};
 use std::{
     collections::BTreeSet,
     fs,
@@ -145,6 +145,7 @@ impl Rules {
         s.oauth.client_secret.iter().for_each(|secret| self.secret(secret));
         s.oauth.ca_file.iter().for_each(|file| self.readable(file));
         self.read.extend(s.notifications.templates.clone());
+        // With its folder, and so with conf.d in it.
         source.into_iter().for_each(|file| self.readable(file));
         if let Some(UserStore::Passwd(file)) = &s.auth.users {
             self.readable(file);
@@ -152,11 +153,18 @@ impl Rules {
     }
 
     fn secret(&mut self, secret: &SecretSource) {
-        self.readable(&secret.path());
+        self.secret_place(&secret.place());
+    }
+
+    fn secret_place(&mut self, place: &SecretPlace) {
+        if let SecretPlace::File(path) = place {
+            self.readable(path);
+        }
     }
 
     fn trust(&mut self, trust: &Trust) {
-        trust.secret.iter().chain(&trust.ca_file).for_each(|file| self.readable(file));
+        trust.secret.iter().for_each(|place| self.secret_place(place));
+        trust.ca_file.iter().for_each(|file| self.readable(file));
     }
 
     fn maps(&mut self, s: &Settings) {

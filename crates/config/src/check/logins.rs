@@ -33,7 +33,7 @@ impl Check<'_, '_> {
         }
         for map in &s.maps {
             let Some(file) = map.source.trust().and_then(|trust| trust.secret.as_ref()) else { continue };
-            if let Err(why) = maps::first_line(file) {
+            if let Err(why) = file.read() {
                 let path = format!("map.{}.secret", map.name);
                 self.problem(&path, why, "no secret", "name a file that this user may read");
             }

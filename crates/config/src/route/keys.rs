@@ -77,7 +77,7 @@ section! {
         /// `verify`. Default: `implicit` for port 465, else `may`.
         tls: Option<RouteTls> = "",
         /// Log in to the smarthost: `{ user = "bob", secret = "file:isp.secret" }`. The secret is the first line of a
-        /// file, or a systemd credential, `credential:NAME`. The strongest mechanism that the server offers is used:
+        /// file, a systemd credential, `credential:NAME`, or a variable of the environment, `env:NAME`. The strongest mechanism that the server offers is used:
         /// SCRAM-SHA-256, SCRAM-SHA-1, PLAIN or LOGIN. A password is never sent without TLS: `tls` must be `require`,
         /// `verify` or `implicit`; its default is then `verify` (`implicit` for port 465). If the login fails, the mail
         /// is deferred.

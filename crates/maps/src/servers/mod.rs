@@ -73,8 +73,8 @@ impl Map for Unusable {
 
 /// Reads a password, away from the threads that serve connections.
 #[cfg(any(feature = "postgres", feature = "redis", feature = "ldap"))]
-async fn password(file: &std::path::Path) -> Result<Vec<u8>, String> {
-    let file = file.to_owned();
-    let read = tokio::task::spawn_blocking(move || crate::secret::first_line(&file)).await;
+async fn password(place: &crate::secret::SecretPlace) -> Result<Vec<u8>, String> {
+    let place = place.clone();
+    let read = tokio::task::spawn_blocking(move || place.read()).await;
     read.unwrap_or_else(|_| Err("read the password: given up".to_owned()))
 }

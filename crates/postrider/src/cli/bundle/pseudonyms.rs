@@ -166,7 +166,7 @@ pub(super) fn without_secrets(toml: &str) -> String {
     let mut out = String::with_capacity(toml.len());
     for line in toml.lines() {
         let (key, value) = line.split_once(" = ").unwrap_or(("", ""));
-        let names_file = value.starts_with("\"file:") || value.starts_with("\"credential:");
+        let names_file = ["\"file:", "\"credential:", "\"env:"].iter().any(|kind| value.starts_with(kind));
         if is_secret_key(key) && !names_file && !value.starts_with(|c: char| c.is_ascii_digit()) {
             out.push_str(&format!("{key} = \"{REMOVED}\"\n"));
             continue;
