@@ -52,6 +52,37 @@ fn a_reload_that_is_refused_changes_nothing() {
 }
 
 #[test]
+fn a_reload_reads_the_files_of_conf_d() {
+    let daemon = Postrider::start("");
+    let folder = daemon.dir.path().join("conf.d");
+    fs::create_dir(&folder).unwrap();
+    let route = "[[route]]\ndomains = [\"gone.test\"]\nreject = \"550 5.1.2 gone\"\n";
+    fs::write(folder.join("10-gone.toml"), route).unwrap();
+    assert_eq!(reload(&daemon), (Some(0), "reloaded\n".to_owned()));
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.say("MAIL FROM:<a@a.test>").unwrap();
+    assert_eq!(client.say("RCPT TO:<x@gone.test>").unwrap().0, 550);
+    fs::write(folder.join("20-twice.toml"), "hostname = \"other.test\"\n").unwrap();
+    let (code, said) = reload(&daemon);
+    assert!(code == Some(78) && said.contains("20-twice.toml") && said.contains("set twice"), "{said}");
+    let check = |arguments: &[&str]| {
+        Command::new(BINARY).args(["config", "check"]).args(arguments).arg(daemon.config()).output().unwrap()
+    };
+    let checked = check(&["--json"]);
+    assert_eq!(checked.status.code(), Some(78));
+    let found: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!(
+        (&found[0]["line"], &found[0]["column"], &found[0]["code"]),
+        (&1.into(), &1.into(), &"conflict".into())
+    );
+    assert!(found[0]["file"].as_str().unwrap().ends_with("conf.d/20-twice.toml"), "{found}");
+    fs::remove_file(folder.join("20-twice.toml")).unwrap();
+    let checked = check(&["--json"]);
+    assert!(checked.status.success() && checked.stderr.is_empty());
+    assert!(serde_json::from_slice::<Vec<serde_json::Value>>(&checked.stdout).is_ok());
+}
+
+#[test]
 fn a_setting_that_needs_a_restart_is_reported_until_it_is_reverted() {
     let daemon = Postrider::start("");
     rename(&daemon, "other.test", "elsewhere");

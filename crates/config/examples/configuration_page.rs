@@ -33,10 +33,23 @@ key that you leave out has its default.
 Another file is used if `--config` names one, or else the environment variable `POSTRIDER_CONFIG`. If there is no file at all, a
 built-in default serves this machine only and stores everything in `./postrider-data`.
 
+**Further files.** Files `conf.d/*.toml` beside the configuration file, such as `/etc/postrider/conf.d/10-lists.toml`, are read with it,
+in the order of their names. Their sections join those of the file: keys of `[queue]` from two files are in effect together, and a
+`[[route]]` or `[[rule]]` follows those that were read before. A key that is set twice is an error. Give rules in further files a `name`,
+since the log names a rule by its name and its line. Relative paths in them begin in the directory of the configuration file.
+
+**Secrets** are never in the configuration: a key names a file (`file:isp.secret`), a systemd credential (`credential:NAME`) or, for
+containers, a variable of the daemon's environment (`env:SMTP_PASSWORD`).
+
+**Editors and programs.** `postrider config schema` prints a JSON Schema of the configuration; the package has it in
+`/usr/share/postrider/postrider.schema.json`. An editor with the taplo language server completes and explains keys if the file begins with
+`#:schema /usr/share/postrider/postrider.schema.json`. `postrider config check --json` prints each problem with file, line, column, code,
+message and help.
+
 - A *duration* has a unit: `"250ms"`, `"300s"`, `"5m"`, `"4h"`, `"5d"`, `"1w"`, `"1h30m"`. A number without a unit is seconds.
 - A *size* is `"64KiB"`, `"50MiB"`, `"1GiB"` or `"1GB"`. A number without a unit is bytes.
 - A relative *path* in the file is relative to the directory of the file; in a default, to the current directory.
-- In defaults, `{machine}` stands for the name of the machine, and `{hostname}` and `{data_dir}` for the values of these keys.
+- In defaults, `{machine}` stands for the name of the machine (with its domain from /etc/hosts or /etc/mailname), and `{hostname}` and `{data_dir}` for the values of these keys.
 
 "#;
 

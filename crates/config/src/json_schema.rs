@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn the_schema_rejects_unknown_keys_wrong_types_and_wrong_words() {
         assert!(is_accepted(
-            "hostname = \"mx.example.com\"\n[queue]\nmax_age = \"5d\"\n[hosts]\n\"a\" = [\"192.0.2.1\"]"
+            "hostname = \"mx.example.com\"\n[queue]\nexpire = \"5d\"\n[hosts]\n\"a\" = [\"192.0.2.1\"]"
         ));
         assert!(!is_accepted("hostnam = \"mx.example.com\""));
         assert!(!is_accepted("hostname = 5"));

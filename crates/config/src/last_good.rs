@@ -5,6 +5,7 @@ use crate::{
     choice::did_you_mean,
     load::{self, Purpose},
     settings::Settings,
+    sources::Sources,
     state_file::read_state_file,
 };
 use std::{
@@ -108,7 +109,7 @@ fn read_copy(file: &Path, copy: &Path) -> Option<Settings> {
     let bytes = read_state_file(copy.parent()?, copy).ok()?;
     let text = String::from_utf8(bytes).ok().filter(|text| is_copy_of(text, file))?;
     // Paths in it are relative to the folder of the file itself.
-    let settings = load::read(&text, file, Some(file), Purpose::Ask, None).ok()?.settings;
+    let settings = load::read(&Sources::one(file, &text), Some(file), Purpose::Ask, None).ok()?.settings;
     let (data_dir, control) = (&settings.data_dir, &settings.control);
     let is_plain = |path: &Path| path.components().all(|part| part != Component::ParentDir);
     let is_below =

@@ -41,6 +41,7 @@ mod section;
 pub mod settings;
 mod sign;
 mod sought;
+mod sources;
 mod state_file;
 mod units;
 mod users;
@@ -92,3 +93,8 @@ pub use state_file::{open_below, read_regular_file, read_state_file};
 pub use units::{ByteSize, parse_duration, show_duration};
 pub use users::{PasswdFileError, UserStore, read_passwd};
 pub use value::{HostName, NameServer, PolicyName, SubAddress, Word};
+
+/// Returns the files of the folder `conf.d` beside a configuration file, which are read with it, in their order.
+pub fn further_files(path: &std::path::Path) -> Vec<std::path::PathBuf> {
+    sources::further(path).unwrap_or_default()
+}

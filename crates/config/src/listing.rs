@@ -9,9 +9,9 @@ pub enum Origin {
     Default,
     /// The value is set in the file.
     File {
-        /// On this line, from 1.
+        /// On this line of its file, from 1.
         line: usize,
-        /// At these bytes.
+        /// At these bytes of all files together.
         span: Range<usize>,
     },
 }
@@ -42,7 +42,7 @@ impl Effective {
 }
 
 /// The values as TOML that reads back to the same settings, each line with its origin.
-pub(crate) fn as_toml(effective: &[Effective], file: Option<&str>) -> String {
+pub(crate) fn as_toml(effective: &[Effective], file_of: impl Fn(&Range<usize>) -> String) -> String {
     let mut out = String::new();
     let mut section = String::new();
     for entry in effective {
@@ -59,7 +59,7 @@ pub(crate) fn as_toml(effective: &[Effective], file: Option<&str>) -> String {
         };
         let origin = match &entry.origin {
             Origin::Default => "default".to_owned(),
-            Origin::File { line, .. } => format!("{}:{line}", file.unwrap_or("")),
+            Origin::File { line, span } => format!("{}:{line}", file_of(span)),
         };
         let _ = writeln!(out, "{line:<50}  # {origin}");
     }

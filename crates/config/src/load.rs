@@ -5,10 +5,11 @@ use crate::{
     listing::{self, Effective, Origin},
     local::{Local, LocalKeys},
     map,
-    problem::{Code, Problem, Problems, line_and_column},
+    problem::{Code, Problem, Problems},
     schema::schema,
     section::{Placeholders, Reading, Section as _},
     settings::*,
+    sources::Sources,
     value::{Context, HostTable, OrMap, Value},
 };
 use mail::Domain;
@@ -29,13 +30,14 @@ pub struct Loaded {
     pub effective: Vec<Effective>,
     /// The file; none for the embedded default.
     pub path: Option<PathBuf>,
+    pub(crate) sources: Sources,
 }
 
 impl Loaded {
     /// Returns faults of maps as problems, each at the value that names the map.
     pub fn map_problems(&self, faults: &[(Reference, String, String)]) -> Problems {
         let path = self.path.clone().unwrap_or_default();
-        let source = std::fs::read_to_string(&path).unwrap_or_default();
+        let source = self.sources.text();
         let full = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
         let base = full.parent().map_or_else(PathBuf::new, Path::to_owned);
         let list = faults.iter().map(|(reference, what, help)| Problem {
@@ -43,9 +45,9 @@ impl Loaded {
             what: format!("{reference}: {what}"),
             label: "cannot be used".to_owned(),
             help: (!help.is_empty()).then(|| help.clone()),
-            span: place_of(&source, &base, reference).or_else(|| self.map_origin(reference.name()?).1),
+            span: place_of(source, &base, reference).or_else(|| self.map_origin(reference.name()?).1),
         });
-        Problems::new(&path, &source, list.collect())
+        Problems::of(&self.sources, list.collect())
     }
 
     /// Returns the line of a named map: of the key that says where its keys are.
@@ -64,10 +66,16 @@ impl Loaded {
         origins.into_iter().next().map(|(line, span)| (Some(line), Some(span))).unwrap_or_default()
     }
 
+    /// Returns the file in which the bytes of an [`Origin::File`] stand: the file itself, or one of `conf.d`.
+    pub fn file_of(&self, span: &Range<usize>) -> &Path {
+        self.sources.file_at(span.start).0
+    }
+
     /// The effective configuration as TOML, each line with its origin. It reads back to the same settings.
     pub fn as_toml(&self) -> String {
-        let file = self.path.as_ref().map(|path| path.display().to_string());
-        listing::as_toml(&self.effective, file.as_deref())
+        listing::as_toml(&self.effective, |span| {
+            self.path.as_ref().map_or_else(String::new, |_| self.file_of(span).display().to_string())
+        })
     }
 }
 
@@ -87,16 +95,19 @@ pub fn load(path: Option<&Path>) -> Result<Settings, Problems> {
 
 /// Checks a configuration, and tells where each value comes from.
 pub fn load_with_origins(path: Option<&Path>, purpose: Purpose) -> Result<Loaded, Problems> {
-    let Some(path) = path else { return read("", Path::new("embedded default"), None, purpose, None) };
-    read(&source_of(path)?, path, Some(path), purpose, None)
+    let Some(path) = path else {
+        return read(&Sources::one(Path::new("embedded default"), ""), None, purpose, None);
+    };
+    read(&Sources::read(path)?, Some(path), purpose, None)
 }
 
 /// Returns the data directory that a file with mistakes names, or that is its default.
 pub(crate) fn data_dir_of(path: &Path) -> Option<PathBuf> {
     // What is no UTF-8 is a comment mostly, and a mistake in any case.
     let source = String::from_utf8_lossy(&fs::read(path).ok()?).into_owned();
-    let (root, _) = DeTable::parse_recoverable(&source);
-    Some(reading(&source, Some(path)).settings(root.get_ref(), None).data_dir)
+    let sources = Sources::one(path, &source);
+    let (root, _) = sources.parse();
+    Some(reading(&sources, Some(path)).settings(&root, None).data_dir)
 }
 
 /// A file's text.
@@ -138,19 +149,19 @@ pub(crate) fn source_of(path: &Path) -> Result<String, Problems> {
 /// # Errors
 /// A value that was filled in is wrong.
 pub fn load_built_in(source: &str, name: &str) -> Result<Settings, Problems> {
-    read(source, Path::new(name), None, Purpose::Serve, None).map(|loaded| loaded.settings)
+    read(&Sources::one(Path::new(name), source), None, Purpose::Serve, None).map(|loaded| loaded.settings)
 }
 
 /// A file's text, for fuzzing; what it says of certificates is not looked at.
 #[doc(hidden)]
 pub fn load_text(source: &str) -> Result<Loaded, Problems> {
     let path = Path::new("fuzz.toml");
-    read(source, path, Some(path), Purpose::Ask, None)
+    read(&Sources::one(path, source), Some(path), Purpose::Ask, None)
 }
 
-fn reading<'s>(source: &'s str, path: Option<&Path>) -> Reading<'s> {
+fn reading<'s>(sources: &'s Sources, path: Option<&Path>) -> Reading<'s> {
     Reading {
-        source,
+        sources,
         cx: Context { base: folder_of(path), key: String::new(), problems: Vec::new() },
         placeholders: Placeholders { machine: machine_name(), ..Placeholders::default() },
         effective: Vec::new(),
@@ -159,24 +170,22 @@ fn reading<'s>(source: &'s str, path: Option<&Path>) -> Reading<'s> {
 
 /// Reads a text. Where a daemon runs, defaults are made of what it was started with.
 pub(crate) fn read(
-    source: &str,
-    name: &Path,
+    sources: &Sources,
     path: Option<&Path>,
     purpose: Purpose,
     started: Option<&Settings>,
 ) -> Result<Loaded, Problems> {
-    let (root, errors) = DeTable::parse_recoverable(source);
-    if !errors.is_empty()
-        && let Some((line, server)) = other_server(source)
+    let (root, mut problems) = sources.parse();
+    if !problems.is_empty()
+        && let Some((line, server)) = other_server(sources.text())
     {
-        return Err(Problems::new(name, source, vec![foreign(line, server)]));
+        return Err(Problems::of(sources, vec![foreign(line, server)]));
     }
-    let mut problems: Vec<Problem> = errors.iter().map(syntax_problem).collect();
-    if path.is_some() && errors.is_empty() && root.get_ref().is_empty() {
+    if path.is_some() && problems.is_empty() && root.is_empty() {
         problems.push(empty());
     }
-    let mut reading = reading(source, path);
-    let settings = reading.settings(root.get_ref(), started);
+    let mut reading = reading(sources, path);
+    let settings = reading.settings(&root, started);
     // For a reload it was checked as it stands: with another hostname or folder some of it looks wrong.
     if started.is_none() {
         check::check(&mut reading, &settings, purpose);
@@ -186,9 +195,10 @@ pub(crate) fn read(
         problems = reading.cx.problems;
     }
     if problems.is_empty() {
-        return Ok(Loaded { settings, effective: reading.effective, path: path.map(Path::to_owned) });
+        let (effective, path) = (reading.effective, path.map(Path::to_owned));
+        return Ok(Loaded { settings, effective, path, sources: sources.clone() });
     }
-    Err(Problems::new(name, source, problems))
+    Err(Problems::of(sources, problems))
 }
 
 /// A file that an editor or a full disk has emptied must not become the embedded default.
@@ -256,7 +266,7 @@ fn foreign(line: Range<usize>, server: &str) -> Problem {
     }
 }
 
-fn syntax_problem(error: &toml::de::Error) -> Problem {
+pub(crate) fn syntax_problem(error: &toml::de::Error) -> Problem {
     let label = error.message().to_owned();
     // As the library words it: `a_key_that_is_set_twice_is_shown` sees to it that it still does.
     let (what, help) = match label.as_str() {
@@ -279,17 +289,24 @@ fn folder_of(path: Option<&Path>) -> PathBuf {
     std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())
 }
 
-/// The machine's own name, when it is a name mail can use.
-/// Returns the name of this machine, with its domain if /etc/hosts has it; `localhost` if it has none.
+/// Returns the name of this machine, with its domain if /etc/hosts has it, else Debian's /etc/mailname; `localhost` if it has none.
 pub fn machine_name() -> String {
     let system = rustix::system::uname();
     let name = system.nodename().to_string_lossy();
     let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
-    let name = if name.contains('.') { None } else { whole_name(&name, &hosts) }.unwrap_or(name.into_owned());
+    let whole =
+        || whole_name(&name, &hosts).or_else(|| mail_name(&std::fs::read_to_string("/etc/mailname").ok()?));
+    let name = if name.contains('.') { None } else { whole() }.unwrap_or(name.into_owned());
     match Domain::parse(&name) {
         Ok(domain) if !name.starts_with('[') => domain.key().into_owned(),
         _ => "localhost".to_owned(),
     }
+}
+
+/// Returns the name in a file such as /etc/mailname, if it has a domain.
+fn mail_name(file: &str) -> Option<String> {
+    let name = file.lines().next()?.trim();
+    name.contains('.').then(|| name.to_owned())
 }
 
 /// Returns the name with its domain, as hosts(5) has it: `127.0.1.1 mx.example.com mx`. The resolver is not asked: it may take
@@ -464,7 +481,7 @@ impl Reading<'_> {
         let hosts = HostTable::read(found, &mut self.cx).unwrap_or_default();
         for (name, addresses) in &hosts {
             let span = found.span();
-            let (line, _) = line_and_column(self.source, span.start);
+            let (line, _) = self.sources.place(span.start);
             let origin = Origin::File { line, span };
             self.effective.push(Effective {
                 path: format!("hosts.{name}"),
@@ -491,7 +508,13 @@ fn place_of(source: &str, base: &Path, reference: &Reference) -> Option<Range<us
 
 #[cfg(test)]
 mod tests {
-    use super::whole_name;
+    use super::{mail_name, whole_name};
+
+    #[test]
+    fn mailname_counts_if_it_has_a_domain() {
+        assert_eq!(mail_name("mx.example.com\n").as_deref(), Some("mx.example.com"));
+        assert_eq!((mail_name("mx\n"), mail_name("")), (None, None));
+    }
 
     #[test]
     fn a_short_name_gets_the_domain_that_hosts_has() {

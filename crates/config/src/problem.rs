@@ -1,12 +1,9 @@
 //! Problems of a configuration, shown where they stand.
 
+use crate::sources::Sources;
 use annotate_snippets::{AnnotationKind, Group, Level, Message, Renderer, Snippet};
 pub(crate) use rewrite::line_and_column;
-use std::{
-    fmt,
-    ops::Range,
-    path::{Path, PathBuf},
-};
+use std::{fmt, ops::Range, path::Path};
 
 /// Kinds of problems. Their words are stable: programs compare them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,21 +60,29 @@ pub struct Problem {
 /// Everything that is wrong with one configuration, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problems {
-    path: PathBuf,
-    source: String,
+    sources: Sources,
     list: Vec<Problem>,
 }
 
 impl Problems {
-    pub(crate) fn new(path: &Path, source: &str, mut list: Vec<Problem>) -> Self {
+    pub(crate) fn new(path: &Path, source: &str, list: Vec<Problem>) -> Self {
+        Self::of(&Sources::one(path, source), list)
+    }
+
+    pub(crate) fn of(sources: &Sources, mut list: Vec<Problem>) -> Self {
         list.sort_by_key(|p| p.span.clone().map_or((0, 0), |s| (s.start, s.end)));
         list.dedup();
-        Self { path: path.to_owned(), source: source.to_owned(), list }
+        Self { sources: sources.clone(), list }
     }
 
     /// The file, or the name of the embedded default.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.sources.path()
+    }
+
+    /// The file of a problem: the file itself, or one of `conf.d`.
+    pub fn file_of(&self, problem: &Problem) -> &Path {
+        problem.span.as_ref().map_or(self.path(), |span| self.sources.file_at(span.start).0)
     }
 
     /// Each problem.
@@ -87,13 +92,13 @@ impl Problems {
 
     /// Line and column of a problem, both from 1; the column counts characters.
     pub fn place(&self, problem: &Problem) -> Option<(usize, usize)> {
-        problem.span.as_ref().map(|span| line_and_column(&self.source, span.start))
+        problem.span.as_ref().map(|span| self.sources.place(span.start))
     }
 
     /// Returns the first problem with its place, and the number of others, in one line.
     pub fn summary(&self) -> String {
-        let path = self.path.display();
-        let Some(first) = self.list.first() else { return path.to_string() };
+        let Some(first) = self.list.first() else { return self.path().display().to_string() };
+        let path = self.file_of(first).display();
         let place = self.place(first).map(|(line, column)| format!(":{line}:{column}")).unwrap_or_default();
         let more = match self.list.len() - 1 {
             0 => String::new(),
@@ -114,37 +119,37 @@ impl Problems {
         }
         let count = self.list.len();
         let plural = if count == 1 { "problem" } else { "problems" };
-        out.push_str(&format!("{}: {count} {plural}", self.path.display()));
+        out.push_str(&format!("{}: {count} {plural}", self.path().display()));
         // The renderer leaves these as they are; in some terminals U+009B begins a command.
         out.replace(|c| matches!(c, '\u{80}'..='\u{9f}'), "\u{fffd}")
     }
 
     fn render_one(&self, renderer: &Renderer, problem: &Problem) -> String {
-        let path = self.path.to_string_lossy();
         let mut group = Level::ERROR.primary_title(problem.what.as_str()).elements(None::<Message<'_>>);
-        if let Some(span) = self.inside(problem) {
+        if let Some(span) = problem.span.clone() {
+            let (path, text, start) = self.sources.file_at(span.start);
+            let (path, span) = (path.to_string_lossy().into_owned(), inside(text, &span, start));
             let annotation = AnnotationKind::Primary.span(span).label(problem.label.as_str());
-            group = group.element(Snippet::source(self.source.as_str()).path(&*path).annotation(annotation));
+            group = group.element(Snippet::source(text).path(path).annotation(annotation));
         }
         if let Some(help) = &problem.help {
             group = group.element(Level::HELP.message(help.as_str()));
         }
         renderer.render(&[group] as &[Group<'_>])
     }
+}
 
-    /// The span cut to the source and widened to whole characters, so that showing cannot fail.
-    fn inside(&self, problem: &Problem) -> Option<Range<usize>> {
-        let span = problem.span.clone()?;
-        let mut start = span.start.min(self.source.len());
-        let mut end = span.end.clamp(start, self.source.len());
-        while !self.source.is_char_boundary(start) {
-            start -= 1;
-        }
-        while !self.source.is_char_boundary(end) {
-            end += 1;
-        }
-        Some(start..end)
+/// A span of all files in the text of its file, cut to it and widened to whole characters, so that showing cannot fail.
+fn inside(text: &str, span: &Range<usize>, from: usize) -> Range<usize> {
+    let mut start = (span.start - from.min(span.start)).min(text.len());
+    let mut end = (span.end - from.min(span.end)).clamp(start, text.len());
+    while !text.is_char_boundary(start) {
+        start -= 1;
     }
+    while !text.is_char_boundary(end) {
+        end += 1;
+    }
+    start..end
 }
 
 impl fmt::Display for Problems {

@@ -4,6 +4,7 @@ use crate::{
     load::{self, Purpose},
     problem::Problems,
     settings::Settings,
+    sources::Sources,
 };
 use std::path::Path;
 
@@ -22,10 +23,10 @@ pub struct Reloaded {
 /// Reads and checks the file of a daemon that was started with these settings. The purpose is [`Purpose::Ask`] for a daemon that
 /// has become another user since it read certificates and keys.
 pub fn reload(path: &Path, started: &Settings, purpose: Purpose) -> Result<Reloaded, Problems> {
-    let source = load::source_of(path)?;
+    let sources = Sources::read(path)?;
     // What would stop the next start is told now, when somebody looks.
-    let next = load::read(&source, path, Some(path), purpose, None)?.settings;
-    let read = load::read(&source, path, Some(path), purpose, Some(started))?;
+    let next = load::read(&sources, Some(path), purpose, None)?.settings;
+    let read = load::read(&sources, Some(path), purpose, Some(started))?;
     Ok(keep(read.settings, started, next))
 }
 

@@ -4,9 +4,10 @@ use crate::{
     choice::did_you_mean,
     json_schema::Schema,
     listing::{Effective, Origin},
-    problem::{Code, line_and_column},
+    problem::Code,
     schema::schema,
     sought,
+    sources::Sources,
     value::{Context, Value},
 };
 use toml::{
@@ -145,7 +146,7 @@ impl Placeholders {
 
 /// Everything a reading needs, and what it collects.
 pub(crate) struct Reading<'s> {
-    pub(crate) source: &'s str,
+    pub(crate) sources: &'s Sources,
     pub(crate) cx: Context,
     pub(crate) placeholders: Placeholders,
     pub(crate) effective: Vec<Effective>,
@@ -398,7 +399,7 @@ impl Reader<'_, '_> {
         let reading = &mut *self.reading;
         reading.cx.key.clone_from(&path);
         let read = given.and_then(|found| {
-            let (line, _) = line_and_column(reading.source, found.span().start);
+            let (line, _) = reading.sources.place(found.span().start);
             T::read(found, &mut reading.cx).map(|value| (value, Origin::File { line, span: found.span() }))
         });
         let (value, origin) = read.unwrap_or_else(|| (reading.default_of(default), Origin::Default));

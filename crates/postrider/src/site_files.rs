@@ -65,6 +65,7 @@ pub(crate) fn site_files(settings: &Settings, source: Option<&Path>) -> Vec<Site
     let mut found = Found(Vec::new());
     if let Some(source) = source {
         found.add(source, FileUse::Configuration);
+        found.add_all(&config::further_files(source), FileUse::Configuration);
     }
     let (tls, auth) = (&settings.tls, &settings.auth);
     let chains = settings.certificates.iter().map(|one| &one.chain);

@@ -7,7 +7,6 @@ use super::{
 };
 use crate::{
     domain::DomainPattern,
-    problem::line_and_column,
     route::{Route, Target},
     section::Reading,
     units::ByteSize,
@@ -232,7 +231,7 @@ impl Compiler<'_, '_> {
     /// Makes one rule; `span` is its section.
     pub(super) fn rule(&mut self, number: usize, mut keys: RuleKeys, table: &Spanned<&DeTable<'_>>) -> Rule {
         let span = table.span();
-        let (line, _) = line_and_column(self.reading.source, span.start);
+        let (line, _) = self.reading.sources.place(span.start);
         let has_change = CHANGES.iter().any(|key| table.get_ref().contains_key(*key));
         let path = format!("rule[{number}]");
         let read = keys.conditions();

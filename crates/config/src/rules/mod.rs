@@ -5,7 +5,7 @@ pub(crate) mod keys;
 mod origin;
 mod values;
 
-use crate::{local::Local, problem::line_and_column, route::Route, section::Reading};
+use crate::{local::Local, route::Route, section::Reading};
 use compile::{Compiler, NamedLimit};
 use keys::{Checks, LimitRateKeys, PolicyServiceKeys, RuleKeys};
 use maps::{Reference, Server};
@@ -207,7 +207,7 @@ impl Reading<'_> {
         table: &Spanned<&DeTable<'_>>,
         others: &[Limit],
     ) -> Option<Limit> {
-        let (line, _) = line_and_column(self.source, table.span().start);
+        let (line, _) = self.sources.place(table.span().start);
         let rates = [
             (Measure::Connections, keys.connections),
             (Measure::Messages, keys.messages),

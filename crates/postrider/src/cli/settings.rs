@@ -318,8 +318,9 @@ fn as_json(loaded: &Loaded) -> Value {
         let value = entry.value.as_ref().map_or(Value::Null, |value| json!(value));
         let described = match &entry.origin {
             Origin::Default => json!({ "value": value, "origin": "default" }),
-            Origin::File { line, .. } => {
-                json!({ "value": value, "origin": "file", "file": loaded.path, "line": line })
+            Origin::File { line, span } => {
+                let file = loaded.path.as_ref().map(|_| loaded.file_of(span));
+                json!({ "value": value, "origin": "file", "file": file, "line": line })
             }
         };
         all.insert(entry.path.clone(), described);

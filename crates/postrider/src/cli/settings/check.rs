@@ -68,7 +68,7 @@ impl Report for Objects<'_> {
             let (line, column) = problems.place(problem).unzip();
             self.found.push(json!({
                 "severity": "error",
-                "file": problems.path().display().to_string(),
+                "file": problems.file_of(problem).display().to_string(),
                 "line": line,
                 "column": column,
                 "code": problem.code.as_str(),
