@@ -84,7 +84,8 @@ pub(crate) fn make_dir(path: &Path) -> Done {
 
 /// Removes a file or a folder, if it exists.
 pub(crate) fn remove(path: &Path) -> Done {
-    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    let is_folder = path.is_dir() && !path.is_symlink();
+    let removed = if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     match removed {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(failed("remove", path, &e)),
         _ => Ok(()),

@@ -1,10 +1,10 @@
 //! The files of a release, made from a clean tree into target/release-files: static binaries with everything around them, Debian
 //! packages, a container image, the source, the site, an SBOM for each program, the release notes and checksums.
 
+mod clones;
 pub(crate) mod notes;
 mod sbom;
 pub(crate) mod tools;
-mod verify;
 
 use crate::{
     docs,
@@ -31,6 +31,9 @@ pub(crate) struct Options {
     /// The profile of Cargo; files of another one than `dist` are for tests of the release only
     #[arg(long, default_value = "dist")]
     profile: String,
+    /// Build in this tree instead of a clone: what the command does in its clones
+    #[arg(long, hide = true)]
+    here: bool,
 }
 
 /// Files of the repository in the mail server's archive.
@@ -57,8 +60,11 @@ const POSTLAB_FILES: [&str; 5] =
 pub(crate) fn run_release(options: &Options) -> Done {
     need_clean_tree()?;
     let out = options.out.clone().unwrap_or_else(|| target_dir().join("release-files"));
-    make(&out, &options.profile)?;
-    if options.verify { verify::again(&out, &options.profile) } else { Ok(()) }
+    if options.here {
+        return make(&out, &options.profile);
+    }
+    clones::build("release-build", &out, &options.profile)?;
+    if options.verify { clones::verify(&out, &options.profile) } else { Ok(()) }
 }
 
 /// Files that are not committed would be in the release and in no commit.

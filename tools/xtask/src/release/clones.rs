@@ -1,25 +1,23 @@
-//! A second build of a release, from a clone in another folder and from nothing, compared with the first one.
+//! A release is built from a clone of the repository, so that nothing that changes here meanwhile is in it. A second clone in another
+//! folder, built from nothing, shows that the files depend on the commit alone.
 
 use crate::{
-    files::{read, remove},
+    files::{make_dir, read, remove},
     shell::{Done, Failure, cargo_program, program, root, run, target_dir},
 };
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::Path};
 
-/// Builds again and compares all checksums.
-pub(crate) fn again(first: &Path, profile: &str) -> Done {
-    let work = target_dir().join("release-again");
-    let (clone, target) = (work.join("a-clone-of-the-repository"), work.join("target"));
-    remove(&work)?;
+/// Builds the files from a clone below target/NAME. What Cargo built before in its folder is used again.
+pub(super) fn build(name: &str, out: &Path, profile: &str) -> Done {
+    let work = target_dir().join(name);
+    let (clone, target) = (work.join("tree"), work.join("target"));
+    remove(&clone)?;
+    make_dir(&target)?;
     run(program("git").args(["clone", "--quiet", "--no-hardlinks"]).arg(root()).arg(&clone))?;
-    // The tools are the same; everything else is built anew.
-    let mut link = program("mkdir");
-    run(link.arg("--parents").arg(&target))?;
+    // The tools are the same; everything else is built.
+    remove(&target.join("tools"))?;
     run(program("ln").args(["--symbolic"]).arg(target_dir().join("tools")).arg(target.join("tools")))?;
-    let second: PathBuf = work.join("files");
+    let out = std::path::absolute(out).map_err(|error| Failure(format!("{}: {error}", out.display())))?;
     let mut build = program(cargo_program());
     build.args([
         "run",
@@ -29,12 +27,20 @@ pub(crate) fn again(first: &Path, profile: &str) -> Done {
         "xtask",
         "--",
         "release",
+        "--here",
         "--profile",
         profile,
-        "--out",
     ]);
-    build.arg(&second).current_dir(&clone).env("CARGO_TARGET_DIR", &target);
-    run(&mut build)?;
+    build.arg("--out").arg(&out).current_dir(&clone).env("CARGO_TARGET_DIR", &target);
+    run(&mut build)
+}
+
+/// Builds again from nothing, in folders with other names, and compares all checksums.
+pub(super) fn verify(first: &Path, profile: &str) -> Done {
+    let again = "release-again/in-another-folder";
+    remove(&target_dir().join("release-again"))?;
+    let second = target_dir().join("release-again/files");
+    build(again, &second, profile)?;
     compare(&read(&first.join("SHA256SUMS"))?, &read(&second.join("SHA256SUMS"))?)
 }
 
