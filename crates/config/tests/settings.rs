@@ -1,6 +1,6 @@
 //! Files that are right: what they mean, and that what is shown reads back the same.
 
-use config::{DomainPattern, ListenTls, Origin, Purpose, QueueGroup, RouteTls, Target};
+use config::{DomainPattern, ListenTls, Origin, Problem, Purpose, QueueGroup, RouteTls, Target};
 use std::{fs, path::Path, time::Duration};
 
 fn loaded(dir: &Path, text: &str) -> config::Loaded {
@@ -275,6 +275,63 @@ fn every_set_up_of_the_guides_is_a_valid_file() {
         let text = text.replace("user = \"postrider\"", "user = \"nobody\"");
         loaded(dir.path(), &text.replace("/var/", &format!("{}/", dir.path().display())));
     }
+}
+
+/// Pages with examples of other files in TOML: scenarios of Postlab, rows of tables.
+const OTHER_TOML: [&str; 2] = ["docs/postlab.md", "docs/seeds.md"];
+
+/// Returns every Markdown file below a folder.
+fn pages(folder: &Path) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let own = files.into_iter().filter(|path| path.extension().is_some_and(|end| end == "md"));
+    own.chain(folders.iter().flat_map(|folder| pages(folder))).collect()
+}
+
+/// The examples of a page, with the line of each.
+fn examples(document: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut open: Option<(usize, String)> = None;
+    for (number, line) in document.lines().enumerate() {
+        match &mut open {
+            Some((_, text)) if line.trim_start().starts_with("```") => {
+                text.push('\n');
+                found.extend(open.take());
+            }
+            Some((_, text)) => *text += &format!("{}\n", line.trim_start()),
+            None if line.trim() == "```toml" => open = Some((number + 2, String::new())),
+            None => {}
+        }
+    }
+    found
+}
+
+#[test]
+fn every_example_in_the_documents_is_a_valid_file() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let (mut count, mut faults) = (0, Vec::new());
+    for page in pages(&root.join("docs")).into_iter().chain([root.join("README.md")]) {
+        let name = page.strip_prefix(&root).unwrap().display().to_string();
+        if OTHER_TOML.contains(&name.as_str()) {
+            continue;
+        }
+        for (line, example) in examples(&fs::read_to_string(&page).unwrap()) {
+            count += 1;
+            let has_name = example.lines().any(|line| line.starts_with("hostname"));
+            let example =
+                if has_name { example } else { format!("hostname = \"mx.example.com\"\n{example}") };
+            let Err(problems) = config::load_text(&example) else { continue };
+            // Certificates and users of the reader's machine.
+            let is_of_machine = |problem: &Problem| {
+                problem.label == "cannot be read" || problem.label.starts_with("there is no user ")
+            };
+            if !problems.list().iter().all(is_of_machine) {
+                faults.push(format!("{name}:{line}:\n{}", problems.render(false)));
+            }
+        }
+    }
+    assert!(count >= 80, "{count} examples");
+    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
 }
 
 /// The sections and the addresses of the listeners in the examples of a document.
