@@ -63,8 +63,9 @@ pub(crate) fn run_release(options: &Options) -> Done {
     if options.here {
         return make(&out, &options.profile);
     }
-    clones::build("release-build", &out, &options.profile)?;
-    if options.verify { clones::verify(&out, &options.profile) } else { Ok(()) }
+    let commit = clones::commit()?;
+    clones::build("release-build", &commit, &out, &options.profile)?;
+    if options.verify { clones::verify(&commit, &out, &options.profile) } else { Ok(()) }
 }
 
 /// Files that are not committed would be in the release and in no commit.

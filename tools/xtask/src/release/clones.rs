@@ -3,17 +3,24 @@
 
 use crate::{
     files::{make_dir, read, remove},
-    shell::{Done, Failure, cargo_program, program, root, run, target_dir},
+    shell::{Done, Failure, cargo_program, output, program, root, run, target_dir},
 };
 use std::{collections::BTreeMap, path::Path};
 
-/// Builds the files from a clone below target/NAME. What Cargo built before in its folder is used again.
-pub(super) fn build(name: &str, out: &Path, profile: &str) -> Done {
+/// Returns the commit that is checked out, which a later build must use, too.
+pub(super) fn commit() -> Result<String, Failure> {
+    let commit = output(program("git").args(["rev-parse", "HEAD"]))?;
+    Ok(String::from_utf8_lossy(&commit).trim().to_owned())
+}
+
+/// Builds the files of a commit from a clone below target/NAME. What Cargo built before in its folder is used again.
+pub(super) fn build(name: &str, commit: &str, out: &Path, profile: &str) -> Done {
     let work = target_dir().join(name);
     let (clone, target) = (work.join("tree"), work.join("target"));
     remove(&clone)?;
     make_dir(&target)?;
     run(program("git").args(["clone", "--quiet", "--no-hardlinks"]).arg(root()).arg(&clone))?;
+    run(program("git").args(["checkout", "--quiet", "--detach", commit]).current_dir(&clone))?;
     // The tools are the same; everything else is built.
     remove(&target.join("tools"))?;
     run(program("ln").args(["--symbolic"]).arg(target_dir().join("tools")).arg(target.join("tools")))?;
@@ -36,11 +43,11 @@ pub(super) fn build(name: &str, out: &Path, profile: &str) -> Done {
 }
 
 /// Builds again from nothing, in folders with other names, and compares all checksums.
-pub(super) fn verify(first: &Path, profile: &str) -> Done {
+pub(super) fn verify(commit: &str, first: &Path, profile: &str) -> Done {
     let again = "release-again/in-another-folder";
     remove(&target_dir().join("release-again"))?;
     let second = target_dir().join("release-again/files");
-    build(again, &second, profile)?;
+    build(again, commit, &second, profile)?;
     compare(&read(&first.join("SHA256SUMS"))?, &read(&second.join("SHA256SUMS"))?)
 }
 

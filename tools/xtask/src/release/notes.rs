@@ -2,7 +2,7 @@
 
 use crate::{
     files::read,
-    project::VERSION,
+    project::{Project, VERSION},
     shell::{Done, Failure, root},
 };
 
@@ -18,6 +18,8 @@ pub(crate) fn text() -> Result<String, Failure> {
     let changelog = read(&root().join(CHANGELOG))?;
     let changes = section(&changelog, VERSION)?;
     let (arch, deb) = (std::env::consts::ARCH, "amd64");
+    // Its links are relative to the repository.
+    let changes = changes.replace("](docs/", &format!("]({}", Project::load()?.file("docs/")));
     super::fill(&format!(
         "# Postrider {VERSION}\n\n{changes}\n\n## Files\n\n| file | for |\n|---|---|\n\
          | `postrider-{VERSION}-{arch}-linux.tar.gz` | every Linux: unpack it, and run `./postrider serve` |\n\
