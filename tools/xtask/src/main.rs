@@ -184,11 +184,12 @@ const CLIPPY: [&[&str]; 4] = [
 type Step = (&'static str, fn(&mut Ahead) -> Done);
 
 /// The tests come before what is compiled beside them.
-const STEPS: [Step; 6] = [
+const STEPS: [Step; 7] = [
     ("setup", |_| setup::setup()),
     ("test", |ahead| testing::run_beside(|| ahead.start())),
     ("lint", |_| lint()),
     ("docs", |_| docs::run(true)),
+    ("site", |_| site::check()),
     ("crash-tests", |_| crash_tests::ci()),
     ("bench", |_| bench::run(false)),
 ];

@@ -109,3 +109,42 @@ fn blob(layout: &Path, file: &Path, kind: &str) -> Result<Value, Failure> {
     let size = fs::metadata(&place).map_err(|e| crate::files::failed("look at", &place, &e))?.len();
     Ok(json!({"mediaType": kind, "digest": format!("sha256:{digest}"), "size": size}))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::read;
+
+    #[test]
+    fn every_blob_of_the_layout_has_the_name_of_its_digest() {
+        let dir = std::env::temp_dir().join(format!("xtask-image-{}", std::process::id()));
+        write(&dir.join("bin/postrider"), "no program").unwrap();
+        let image = build(&dir.join("bin"), &dir, 1_700_000_000).unwrap();
+        let unpacked = dir.join("unpacked");
+        make_dir(&unpacked).unwrap();
+        let mut tar = program("tar");
+        output(tar.arg("--extract").arg("--file").arg(&image).arg("--directory").arg(&unpacked)).unwrap();
+        let json = |path: &Path| serde_json::from_str::<Value>(&read(path).unwrap()).unwrap();
+        let place = |descriptor: &Value| {
+            let digest = descriptor["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap().to_owned();
+            let path = unpacked.join("blobs/sha256").join(&digest);
+            assert_eq!(sha256(&path).unwrap(), digest);
+            assert_eq!(descriptor["size"], fs::metadata(&path).unwrap().len());
+            path
+        };
+        let manifest = json(&place(&json(&unpacked.join("index.json"))["manifests"][0]));
+        let config = json(&place(&manifest["config"]));
+        assert_eq!(config["created"], "2023-11-14T22:13:20Z");
+        assert_eq!(config["config"]["User"], USER);
+        let layer = place(&manifest["layers"][0]);
+        let listed =
+            output(program("tar").args(["--list", "--verbose", "--gzip", "--file"]).arg(layer)).unwrap();
+        let listed = String::from_utf8(listed).unwrap();
+        let line = |name: &str| {
+            listed.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{listed}"))
+        };
+        assert!(line(" var/lib/postrider/").contains(" 999/999 "), "{listed}");
+        assert!(line(" usr/bin/postrider").starts_with("-rwxr-xr-x 0/0 "), "{listed}");
+        remove(&dir).unwrap();
+    }
+}

@@ -1,8 +1,8 @@
 //! Man pages as Markdown: the few requests of roff that clap_mangen and our generators write.
 
-/// Returns a page as Markdown. `.so` names the page that has the text.
-pub(super) fn markdown(roff: &str) -> String {
-    let mut page = Page::default();
+/// Returns the page of a file as Markdown. `.so` names the page that has the text.
+pub(super) fn markdown(file: &str, roff: &str) -> String {
+    let mut page = Page { file: file.to_owned(), ..Page::default() };
     for line in roff.lines() {
         page.line(line);
     }
@@ -11,6 +11,7 @@ pub(super) fn markdown(roff: &str) -> String {
 
 #[derive(Default)]
 struct Page {
+    file: String,
     out: String,
     /// The next line is the term of a list.
     is_term: bool,
@@ -81,7 +82,7 @@ impl Page {
             }
             "so" => {
                 let name = rest.rsplit('/').next().unwrap_or(rest);
-                self.out += &format!("# {name}\n\nSee [{name}]({name}.md).\n");
+                self.out += &format!("# {}\n\nSee [{name}]({name}.md).\n", self.file);
             }
             _ => {}
         }
@@ -164,13 +165,16 @@ mod tests {
     fn terms_fonts_and_references_become_markdown() {
         let roff = ".TH queue\\-list 1  \"list \"\n.SH NAME\nqueue\\-list \\- List <all>\n.SH OPTIONS\n.TP\n\\fB\\-\\-older\\fR \\fI<AGE>\\fR\nOnly those\nof this age.\n.SH SEE ALSO\n.BR postrider (1),\n";
         assert_eq!(
-            markdown(roff),
+            markdown("queue-list.1", roff),
             "# queue-list(1)\n\n## Name\n\nqueue-list - List &lt;all&gt;\n\n## Options\n\n\n- **--older** *&lt;AGE&gt;*\\\n  Only those\n  of this age.\n\n## See also\n\n**postrider**(1),\n"
         );
     }
 
     #[test]
     fn another_name_of_a_page_is_a_link() {
-        assert_eq!(markdown(".so man1/sendmail.1\n"), "# sendmail.1\n\nSee [sendmail.1](sendmail.1.md).\n");
+        assert_eq!(
+            markdown("mailq.1", ".so man1/sendmail.1\n"),
+            "# mailq.1\n\nSee [sendmail.1](sendmail.1.md).\n"
+        );
     }
 }
