@@ -1,5 +1,5 @@
 #!/bin/bash
-# Postrider as a loopback relay. Environment: POSTRIDER (the binary; else target/release/postrider below the current
+# Postrider as a loopback relay. Environment: POSTRIDER (the binary; else target/dist/postrider or target/release/postrider below the current
 # folder, else the one on PATH), PEER_PORT (2529), SINK_PORT, POSTRIDER_EXTRA (more configuration). Needs no root; without it
 # its CPU time is that of its processes while they run.
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
@@ -7,7 +7,11 @@ more_profiles='unsynced queue-dirs'
 name=postrider port=${PEER_PORT:-2529}
 binary=${POSTRIDER:-}
 if [ -z "$binary" ]; then
-  if [ -x target/release/postrider ]; then binary=$PWD/target/release/postrider; else binary=$(command -v postrider || true); fi
+  # A figure of another profile than `dist` is none to publish, but better than none.
+  for profile in dist release; do
+    if [ -x target/$profile/postrider ]; then binary=$PWD/target/$profile/postrider; break; fi
+  done
+  [ -n "$binary" ] || binary=$(command -v postrider || true)
 fi
 config=$(root)/postrider.toml
 

@@ -3,7 +3,7 @@
 # session is resumed. Prints messages a second and CPU time of both. Needs root, and the packages that `cargo xtask setup` unpacks:
 # `unshare --mount bash submission.sh`. Environment: POSTRIDER and POSTLAB (the binaries), INTEROP (target/interop), ROUNDS (5).
 set -eu
-POSTRIDER=$(realpath "${POSTRIDER:-target/release/postrider}") POSTLAB=$(realpath "${POSTLAB:-target/release/postlab}")
+POSTRIDER=$(realpath "${POSTRIDER:-target/dist/postrider}") POSTLAB=$(realpath "${POSTLAB:-target/dist/postlab}")
 I=$(realpath "${INTEROP:-target/interop}")
 D=$(mktemp -d); mkdir -p $D/etc $D/pf/queue $D/pf/data $D/dv $D/pr; chmod 755 $D $D/pf $D/dv
 for n in passwd group; do cp /etc/$n $D/etc/$n; done

@@ -2,10 +2,10 @@
 # What a log gains if content is on a disk of its own: a commit then syncs two files at once, one on each disk. Two slow disks of memory
 # (disks.sh), and one of them for both. Needs root, nbdkit, nbdfuse and e2fsprogs.
 #   two-disks-log.sh [ROUNDS [MESSAGES]]
-# Environment: POSTLAB (default target/release/postlab), DISK_WRITE (the time of a write, default 1ms).
+# Environment: POSTLAB (default target/dist/postlab), DISK_WRITE (the time of a write, default 1ms).
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
-postlab=${POSTLAB:-target/release/postlab}
+postlab=${POSTLAB:-target/dist/postlab}
 LAB_WORK=$(mktemp -d)
 export LAB_WORK
 trap 'sh "$here/disks.sh" unmount; rmdir "$LAB_WORK"' EXIT

@@ -193,7 +193,7 @@ impl Need {
             Self::Mkfs => missing_program(&["mkfs.ext4", "mkfs.xfs", "losetup"], "e2fsprogs and xfsprogs"),
             Self::LabBuild => std::env::var_os(LAB_BUILD).is_none().then(|| {
                 format!(
-                    "it needs a build for the laboratory: `cargo build --release -p postrider --features lab --target-dir DIRECTORY`, named in ${LAB_BUILD}"
+                    "it needs a build for the laboratory: `cargo build --profile dist -p postrider --features lab --target-dir DIRECTORY`, named in ${LAB_BUILD}"
                 )
             }),
             Self::Berkeley => {
