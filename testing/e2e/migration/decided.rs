@@ -72,6 +72,17 @@ fn reply(stream: &mut BufReader<TcpStream>) -> String {
     }
 }
 
+/// Returns the recipients of a session.
+fn recipients(set_up: &SetUp) -> impl Iterator<Item = String> {
+    let domains = set_up.domains.iter();
+    domains.flat_map(|domain| NAMES.iter().map(move |name| format!("{name}@{domain}")))
+}
+
+/// Returns the recipients that were named before that of an envelope.
+fn before(set_up: &SetUp, envelope: &str) -> Vec<String> {
+    recipients(set_up).take_while(|recipient| !envelope.ends_with(&format!("<{recipient}>"))).collect()
+}
+
 /// Returns the replies of the server to all envelopes.
 fn replies(set_up: &SetUp) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
@@ -79,10 +90,7 @@ fn replies(set_up: &SetUp) -> BTreeMap<String, String> {
         CLIENTS.iter().flat_map(|client| SENDERS.iter().map(move |sender| (*client, *sender)))
     {
         let mut session = Session { client, sender, open: None };
-        for (domain, name) in
-            set_up.domains.iter().flat_map(|domain| NAMES.iter().map(move |name| (domain, name)))
-        {
-            let recipient = format!("{name}@{domain}");
+        for recipient in recipients(set_up) {
             let reply = session.ask(&recipient);
             found.insert(format!("{client} <{sender}> to <{recipient}>"), reply);
         }
@@ -100,6 +108,8 @@ pub(crate) struct Asked<'s> {
     pub(crate) said: &'s str,
     /// The address of the client, `<sender>`, `to` and `<recipient>`.
     pub(crate) envelope: &'s str,
+    /// The recipients that the client named before, in the same session.
+    pub(crate) before: &'s [String],
     /// The tables of the set-up.
     pub(crate) files: &'s [(&'static str, String)],
 }
@@ -127,22 +137,27 @@ pub(crate) fn check<S: Other>(
         drop(postrider);
         until("Postrider has ended", || TcpStream::connect(SERVER).is_err());
         asked += theirs.len();
+        if count == 1 {
+            set_up.files.iter().for_each(|(file, text)| println!("{file}:\n{text}"));
+            println!("{said}\n{configuration}");
+        }
         let mut found = Vec::new();
         for (envelope, theirs) in &theirs {
             let ours = &ours[envelope];
             if theirs.as_bytes()[0] == ours.as_bytes()[0] {
                 continue;
             }
-            match explain(&Asked { theirs, ours, said: &said, envelope, files: &set_up.files }) {
+            let before = before(&set_up, envelope);
+            let files = &set_up.files;
+            match explain(&Asked { theirs, ours, said: &said, envelope, before: &before, files }) {
                 Some(why) => *told.entry(why).or_default() += 1,
                 None => found.push(format!("{envelope}: {theirs} | {ours}")),
             }
         }
         if !found.is_empty() {
-            let shown = if count == 1 { format!("{said}\n{configuration}\n") } else { String::new() };
             let most = if count == 1 { found.len() } else { 3 };
             different.push(format!(
-                "{}\n{shown}{} of {} differ:\n{}",
+                "{}\n{} of {} differ:\n{}",
                 set_up.name,
                 found.len(),
                 theirs.len(),

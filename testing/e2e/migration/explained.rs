@@ -22,6 +22,9 @@ fn fits(pattern: &str, text: &str) -> bool {
     (0..=text.len()).filter(|at| text.is_char_boundary(*at)).any(|at| fits(rest, &text[at..]))
 }
 
+/// Names of aliases that lead to names without a domain.
+const ALIASES: [&str; 2] = ["sales", "info"];
+
 const fn row(theirs: &'static str, ours: &'static str, why: &'static str) -> Row {
     Row { theirs, ours, why }
 }
@@ -97,6 +100,10 @@ impl Asked<'_> {
         self.word(3)
     }
 
+    fn name(&self) -> &str {
+        self.recipient().split('@').next().unwrap_or_default()
+    }
+
     fn domain(&self) -> &str {
         self.recipient().rsplit_once('@').map_or("", |(_, domain)| domain)
     }
@@ -122,17 +129,18 @@ impl Asked<'_> {
     /// Returns whether a key of the access table is for the envelope.
     fn has_key(&self, word: &str) -> bool {
         let key = key(word);
-        let addresses = [self.sender(), self.recipient()];
+        let mut addresses =
+            [self.sender(), self.recipient()].into_iter().chain(self.before.iter().map(|one| &**one));
         !key.is_empty()
-            && (addresses.iter().any(|address| address.contains(key))
+            && (addresses.any(|address| address.contains(key))
                 || self.client().starts_with(key)
                 || self.is_named(&[word]))
     }
 
     /// Returns the domains that an alias, or the table of virtual users, leads to.
     fn targets(&self) -> Vec<String> {
-        let name = self.recipient().split('@').next().unwrap_or_default();
-        let of_aliases = |name: &str| ["sales", "info"].contains(&name).then(|| "far.example".to_owned());
+        let name = self.name();
+        let of_aliases = |name: &str| ALIASES.contains(&name).then(|| "far.example".to_owned());
         let mut found: Vec<String> = of_aliases(name).into_iter().collect();
         let table = self.files.iter().find(|(file, _)| *file == "mail/virtusertable");
         for line in table.map_or("", |(_, text)| text.as_str()).lines() {
@@ -209,6 +217,13 @@ pub(crate) fn sendmail(asked: &Asked<'_>) -> Option<&'static str> {
                 .any(|words| words.iter().any(|word| word.contains(':') && asked.has_key(word))) =>
         {
             Some("the report says what DISCARD is for: unknown users of a message that is discarded")
+        }
+        b'2' if ALIASES.contains(&asked.name())
+            && asked
+                .lines("looks up no name that an alias gave")
+                .any(|words| words.contains(&asked.domain())) =>
+        {
+            Some("the report says which names of aliases are looked up again")
         }
         _ if (!ours.starts_with('5') || theirs.starts_with('4'))
             && asked.lines("send there is taken").any(|words| {

@@ -180,6 +180,19 @@ const RECIPIENTS: [&str; 8] = [
     "example.org",
 ];
 
+/// Domains of recipients.
+const DOMAINS: &[&str] = &[
+    "mx.test",
+    "example.com",
+    "catch.example",
+    "partner.example",
+    "sub.partner.example",
+    "example.org",
+    "sub.example.org",
+    "far.example",
+    "nowhere.example",
+];
+
 /// Comments: Debian's line with this feature is left out; only `sendmail.cf` is there when it is imported.
 const NO_DELAY: &str = "dnl without delay_checks\n";
 const NO_MC: &str = "dnl without sendmail.mc\n";
@@ -258,6 +271,15 @@ pub(crate) fn generated(seed: u64) -> SetUp {
             "local:",
         ],
     );
+    // What comes last leaves the other choices of a seed as they were.
+    let domains = choices.table(
+        2,
+        &["nowhere.example", "sub.partner.example", "catch.example"],
+        &["mx.test", "example.com", "partner.example", "far.example"],
+    );
+    if choices.below(3) == 0 {
+        mc += "FEATURE(`domaintable', `hash /etc/mail/domaintable')dnl\n";
+    }
     SetUp {
         name: Box::leak(format!("generated, seed {seed}").into_boxed_str()),
         files: [
@@ -267,18 +289,10 @@ pub(crate) fn generated(seed: u64) -> SetUp {
             ("mail/relay-domains", relayed),
             ("mail/virtusertable", virtuals),
             ("mail/mailertable", mailers),
+            ("mail/domaintable", domains),
         ]
         .into(),
-        domains: &[
-            "mx.test",
-            "example.com",
-            "catch.example",
-            "partner.example",
-            "sub.partner.example",
-            "example.org",
-            "sub.example.org",
-            "far.example",
-        ],
+        domains: DOMAINS,
     }
 }
 
@@ -334,7 +348,7 @@ impl Other for Sendmail {
             fs::create_dir_all(dir.join("sendmail/mta")).unwrap();
         }
         // /etc cannot be written by the programs themselves.
-        for name in ["access", "virtusertable", "mailertable", "genericstable", "authinfo"] {
+        for name in ["access", "virtusertable", "mailertable", "genericstable", "authinfo", "domaintable"] {
             let table = machine.etc(&format!("mail/{name}"));
             let Ok(text) = fs::File::open(&table) else { continue };
             let mut command = machine.tree.command("/usr/libexec/sendmail/makemap");

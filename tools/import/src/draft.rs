@@ -158,6 +158,17 @@ impl Section {
         self.keys.iter().find(|(name, _, _)| name == key).map(|(_, value, _)| value)
     }
 
+    /// Changes lists of patterns, also those of exceptions. `change` gets the key of a list.
+    pub(crate) fn change_lists(&mut self, change: impl Fn(&str, &mut Vec<String>)) {
+        for (key, value, _) in &mut self.keys {
+            match value {
+                Value::List(items) => change(key, items),
+                Value::Table(lists) => lists.iter_mut().for_each(|(key, items)| change(key, items)),
+                Value::Text(_) | Value::Raw(_) => {}
+            }
+        }
+    }
+
     fn render(&self, out: &mut String) {
         if !self.header.is_empty() {
             out.push('\n');

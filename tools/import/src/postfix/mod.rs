@@ -9,6 +9,7 @@ mod restrictions;
 mod table;
 
 pub use convert::{convert, origin};
+pub(crate) use main_cf::logical_lines;
 pub use main_cf::{MainCf, Parameter};
 pub use master_cf::{MasterCf, Service};
 pub use table::{Table, TableEntry, entries};

@@ -14,7 +14,7 @@ use crate::{
     Draft, Effect, Files, Report, Verdict,
     draft::{Section, Value},
     places::Places,
-    postfix::{TableEntry, entries},
+    postfix::{TableEntry, entries, logical_lines},
     report::AS_DAEMON,
 };
 use std::path::Path;
@@ -78,6 +78,7 @@ pub fn convert(
         relaying: Vec::new(),
         relayed: Vec::new(),
         notes: Vec::new(),
+        virtuals: Vec::new(),
     };
     converter.write();
     converter.draft.drop_hidden_routes();
@@ -108,6 +109,8 @@ struct Converter<'a> {
     relayed: Vec<String>,
     /// Notes about names of `sendmail.mc` or letters of `sendmail.cf`.
     notes: Vec<(&'static str, Verdict)>,
+    /// The lines of virtusertable.
+    virtuals: Vec<(String, String)>,
 }
 
 impl Converter<'_> {
@@ -169,12 +172,14 @@ impl Converter<'_> {
         let access = self.access();
         self.aliases();
         self.virtual_users();
+        let renamed = self.domain_table();
         // Sendmail delivers to local domains before it asks mailertable.
         self.local_mail();
         self.mailertable();
         self.relay_route();
         // Sendmail finds the way to an address before it looks into the access table.
         self.access_rules(access);
+        self.add_old_names(&renamed);
         self.smart_host();
         self.masquerade();
         self.checks();
@@ -388,6 +393,24 @@ impl Converter<'_> {
         }
     }
 
+    /// Returns the aliases, each with its targets.
+    fn alias_lines(&self) -> Vec<(String, String)> {
+        let files = self.draft.list("[addresses]", "aliases");
+        let files = files.iter().filter_map(|map| self.file(map.strip_prefix("aliases:")?));
+        let line = |(_, line): (usize, String)| {
+            let (name, targets) = line.split_once(':')?;
+            Some((name.trim().to_lowercase(), targets.to_owned()))
+        };
+        files.flat_map(|text| logical_lines(&text)).filter_map(line).collect()
+    }
+
+    /// Returns the names without a domain to which aliases lead.
+    fn alias_targets(&self) -> Vec<String> {
+        let lines = self.alias_lines();
+        let targets = lines.iter().flat_map(|(_, targets)| targets.split(','));
+        targets.map(|target| target.trim().to_lowercase()).filter(|target| !target.contains('@')).collect()
+    }
+
     /// The mailer for local mail is a program mostly; the mailbox is the same.
     fn local_mail(&mut self) {
         let section = Section::new("[[route]]", "the mailer local").with("domains", self.places.own.clone());
@@ -430,13 +453,10 @@ impl Converter<'_> {
     /// Sends mail of unknown users where LUSER_RELAY says, by a rule.
     fn unknown_users(&mut self, relay: &str) {
         let mut names = self.files.users();
-        let files: Vec<String> = self.draft.list("[addresses]", "aliases");
-        for file in files.iter().filter_map(|map| self.file(map.strip_prefix("aliases:")?)) {
-            names.extend(file.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_lowercase())));
-        }
+        names.extend(self.alias_lines().into_iter().map(|(name, _)| name));
         names.sort();
         names.dedup();
-        names.retain(|name| !name.starts_with('#') && !name.contains(char::is_whitespace));
+        names.retain(|name| !name.contains(char::is_whitespace));
         let text: String = names.iter().map(|name| format!("{name}@ x\n")).collect();
         self.draft.add_file("accounts", text, false);
         let mut known = vec!["text:accounts".to_owned(), "postmaster@*".to_owned()];

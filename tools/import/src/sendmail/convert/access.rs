@@ -4,9 +4,10 @@ use super::{Converter, address, domain, is_address, network, reply};
 use crate::{
     Effect,
     decision::{Clients, Condition, Decision, Open, covers},
-    draft::Value,
+    draft::{Section, Value},
     postfix::TableEntry,
 };
+use std::collections::HashSet;
 
 /// A key of the table for one kind of look-up.
 struct Entry {
@@ -32,6 +33,8 @@ pub(super) struct Access {
     friends: Vec<String>,
     senders: Vec<Entry>,
     clients: Vec<Entry>,
+    /// Tags with their keys: each is asked before the key alone.
+    tagged: HashSet<(String, String)>,
     /// Domains of recipients: who may send there is asked of them, too.
     destinations: Vec<Entry>,
 }
@@ -60,13 +63,18 @@ impl Converter<'_> {
     /// Reads the table: hosts and domains with RELAY, and the entries that become rules.
     pub(super) fn access(&mut self) -> Access {
         let (mut access, mut is_slow) = (Access::default(), false);
-        for TableEntry { key, value } in self.table("access", "access_db") {
+        let entries = self.table("access", "access_db").into_iter().map(|TableEntry { key, value }| {
             let (tag, key) = match key.split_once(':') {
                 Some((tag, key)) if tag.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_') => {
                     (tag.to_ascii_lowercase(), key.to_lowercase())
                 }
                 _ => (String::new(), key.to_lowercase()),
             };
+            (tag, key, value)
+        });
+        let entries: Vec<(String, String, String)> = entries.collect();
+        access.tagged = entries.iter().map(|(tag, key, _)| (tag.clone(), key.clone())).collect();
+        for (tag, key, value) in entries {
             match (&*tag, verdict(&tag, &value)) {
                 ("greetpause" | "clientrate" | "clientconn", _) => is_slow = true,
                 ("spam", _) if value.eq_ignore_ascii_case("friend") => {
@@ -111,9 +119,11 @@ impl Converter<'_> {
             let text = format!("{tag}:{key} {value}: {key} is no domain, no address and no network");
             return self.report.effect(Effect::Taken, "access_db", text);
         }
-        let has = |of: &str| tag.is_empty() || tag == of;
-        // A longer key is asked first, and each with its tag before the same without.
-        let rank = |kind: usize| (kind, usize::MAX - 2 * key.len() - usize::from(!tag.is_empty()));
+        let is_hidden = |of: &str| access.tagged.contains(&(of.to_owned(), key.to_owned()));
+        let [has_connect, has_from, has_to] =
+            ["connect", "from", "to"].map(|of| tag == of || tag.is_empty() && !is_hidden(of));
+        // A longer key is asked first.
+        let rank = |kind: usize| (kind, usize::MAX - key.len());
         let kind = match key.split_once('@') {
             None => 2,
             Some((_, "")) => 1,
@@ -132,7 +142,7 @@ impl Converter<'_> {
             self.report.effect(Effect::Taken, "access_db", text);
         }
         if let Some(network) = network {
-            if has("connect") {
+            if has_connect {
                 if *verdict == Verdict::Relay {
                     self.draft.extend("[relay]", "networks", [network.clone()], "access");
                 }
@@ -140,7 +150,7 @@ impl Converter<'_> {
             }
             return;
         }
-        if has("connect") && kind == 2 {
+        if has_connect && kind == 2 {
             if *verdict == Verdict::Relay && !key.starts_with("localhost") {
                 let text = format!(
                     "{tag}:{key} RELAY: hosts of this name may not relay; write the networks of these hosts into relay.networks"
@@ -149,10 +159,10 @@ impl Converter<'_> {
             }
             access.clients.push(entry(0, ("client_name", domain(key))));
         }
-        if has("from") {
+        if has_from {
             access.senders.push(entry(kind, ("from", address(key))));
         }
-        if has("to") && kind == 2 {
+        if has_to && kind == 2 {
             let below = if self.has_feature("relay_hosts_only") { vec![key.to_owned()] } else { domain(key) };
             if *verdict == Verdict::Relay {
                 below.iter().for_each(|name| self.places.add_relayed(name.clone()));
@@ -160,7 +170,7 @@ impl Converter<'_> {
             access.destinations.push(entry(2, ("to", below)));
         }
         let looks = self.has_feature("blocklist_recipients") || self.has_feature("blacklist_recipients");
-        if has("to") && looks {
+        if has_to && looks {
             access.recipients.push(entry(kind, ("to", self.recipients(key))));
         } else if tag == "to" && matches!(verdict, Verdict::Refuse(..)) {
             let text = format!("To:{key} {value} does nothing without FEATURE blocklist_recipients");
@@ -238,7 +248,15 @@ impl Converter<'_> {
             // Recipients of mail that is discarded are refused nevertheless.
             let (discards, early): (Vec<_>, Vec<_>) =
                 early.into_iter().partition(|rule| rule.value("discard").is_some());
-            self.draft.sections_mut().splice(0..0, early);
+            // The way to the sender is looked for between the two.
+            let (clients, senders): (Vec<_>, Vec<_>) =
+                early.into_iter().partition(|rule| rule.value("from").is_none());
+            let sections = self.draft.sections_mut();
+            let is_way =
+                |section: &Section| section.header() == "[[rule]]" && section.value("from").is_some();
+            let ways = sections.iter().take_while(|section| is_way(section)).count();
+            sections.splice(ways..ways, senders);
+            sections.splice(0..0, clients);
             list(&mut rules, &access.recipients, false);
             rules.decision.rules.extend(discards);
         }

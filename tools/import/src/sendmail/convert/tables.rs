@@ -23,6 +23,8 @@ impl Converter<'_> {
         let (mut text, mut patterns, mut refused) = (String::new(), String::new(), Vec::new());
         let table = self.table("virtusertable", "virtusertable");
         let keys: Vec<String> = table.iter().map(|entry| entry.key.to_lowercase()).collect();
+        self.virtuals =
+            table.iter().map(|entry| (entry.key.to_lowercase(), entry.value.to_lowercase())).collect();
         for TableEntry { key, value } in table {
             let Some((user, domain)) =
                 key.rsplit_once('@').map(|(user, domain)| (user, domain.to_lowercase()))
@@ -109,15 +111,19 @@ impl Converter<'_> {
                 ),
             );
         }
-        let of_hostname = text.lines().filter(|line| {
-            let key = line.split_whitespace().next().unwrap_or_default();
-            key.ends_with(&format!("@{}", self.hostname))
-        });
-        for line in of_hostname {
-            let text = format!(
-                "{line}: so does mail that an alias leads to this user; Sendmail looks up no name that an alias gave"
-            );
-            self.report.effect(Effect::Elsewhere, "virtusertable", text);
+        let targets = self.alias_targets();
+        for line in text.lines() {
+            let Some((user, domain)) = line.split_whitespace().next().and_then(|key| key.rsplit_once('@'))
+            else {
+                continue;
+            };
+            let is_led_to = targets.iter().any(|target| user.is_empty() || *target == user.to_lowercase());
+            if is_led_to && self.places.own.iter().any(|own| own == domain) {
+                let text = format!(
+                    "{line}: so does mail for aliases of {domain} that lead to this name; Sendmail looks up no name that an alias gave"
+                );
+                self.report.effect(Effect::Elsewhere, "virtusertable", text);
+            }
         }
         if !text.is_empty() {
             let text = "user+detail keeps its detail in the new address, and quotes stay";
@@ -134,6 +140,61 @@ impl Converter<'_> {
             let map = "regex:virtual-patterns".to_owned();
             self.draft.extend("[addresses]", "virtual", [map], "virtusertable");
         }
+    }
+
+    /// Domains that have another name: they are what that one is. Returns them, each with the other.
+    pub(super) fn domain_table(&mut self) -> Vec<(String, String)> {
+        let mut renamed = Vec::new();
+        for TableEntry { key, value } in self.table("domaintable", "domaintable") {
+            let (old, new) = (key.to_lowercase(), value.trim_end_matches('.').to_lowercase());
+            if !is_domain(&old) || !is_domain(&new) {
+                let text = format!("{key} {value}: no domains, so that the entry is left out");
+                self.report.effect(Effect::Addresses, "domaintable", text);
+                continue;
+            }
+            if self.places.own.contains(&new) {
+                self.places.add_own(old.clone());
+            } else if self.places.of_addresses.contains(&new) {
+                self.places.of_addresses.push(old.clone());
+            } else if self.places.relayed.iter().any(|pattern| covers(pattern, &new)) {
+                self.places.add_relayed(old.clone());
+            } else {
+                self.places.own.retain(|own| *own != old);
+                self.places.of_addresses.retain(|own| *own != old);
+                if self.places.relayed.iter().any(|pattern| covers(pattern, &old)) {
+                    let rule = Section::new("[[rule]]", "domaintable").with("to", vec![old.clone()]);
+                    self.draft.push(rule.with("reject", "550 5.7.1 Relaying denied"));
+                }
+            }
+            renamed.push((old, new));
+        }
+        if !renamed.is_empty() {
+            let text: String = renamed.iter().map(|(old, new)| format!("@{old} @{new}\n")).collect();
+            self.draft.add_file("domains", text, false);
+            self.draft.extend("[addresses]", "canonical", ["text:domains".to_owned()], "domaintable");
+            self.note("domaintable", "the envelope is changed, the header is not");
+        }
+        renamed
+    }
+
+    /// Rules see the addresses that clients give: what holds for a domain holds for its other names.
+    pub(super) fn add_old_names(&mut self, renamed: &[(String, String)]) {
+        let add = |key: &str, patterns: &mut Vec<String>| {
+            if !matches!(key, "from" | "to") {
+                return;
+            }
+            for (old, new) in renamed {
+                let old_name = |pattern: &String| match pattern.strip_suffix(&**new)? {
+                    before if before.is_empty() || before.ends_with('@') => Some(format!("{before}{old}")),
+                    _ => None,
+                };
+                let more: Vec<String> =
+                    patterns.iter().filter_map(old_name).filter(|more| !patterns.contains(more)).collect();
+                patterns.extend(more);
+            }
+        };
+        let rules = self.draft.sections_mut().iter_mut().filter(|section| section.header() == "[[rule]]");
+        rules.for_each(|rule| rule.change_lists(add));
     }
 
     pub(super) fn mailertable(&mut self) {
@@ -167,22 +228,25 @@ impl Converter<'_> {
                 // It is asked for before anything else, and for the sender, too.
                 let verdict = if reply.starts_with('4') { "defer" } else { "reject" };
                 let but: Vec<String> = found.iter().filter(|one| covers(&domain, one)).cloned().collect();
-                for key in ["from", "to"] {
-                    let rule = Section::new("[[rule]]", "mailertable").with("for", "all");
-                    let rule = rule.with(key, vec![domain.clone()]);
-                    let but = (!but.is_empty()).then(|| Value::Table(vec![(key, but.clone())]));
-                    let rule = rule.with_some("unless", but).with(verdict, reply.clone());
-                    match key {
-                        // The sender comes first.
-                        "from" => self.draft.sections_mut().insert(senders, rule),
-                        _ => self.draft.push(rule),
+                let mut ways = vec![(vec![domain.clone()], but.clone())];
+                ways.extend(self.virtual_ways(&domain, &but));
+                for (patterns, but) in ways {
+                    for key in ["from", "to"] {
+                        let rule = Section::new("[[rule]]", "mailertable").with("for", "all");
+                        let rule = rule.with(key, patterns.clone());
+                        let but = (!but.is_empty()).then(|| Value::Table(vec![(key, but.clone())]));
+                        let rule = rule.with_some("unless", but).with(verdict, reply.clone());
+                        match key {
+                            // The sender comes first.
+                            "from" => self.draft.sections_mut().insert(senders, rule),
+                            _ => self.draft.push(rule),
+                        }
                     }
+                    senders += 1;
                 }
-                senders += 1;
                 found.push(domain.clone());
-                let text = format!(
-                    "{key} {value}: mail that aliases or virtual addresses send there is taken, and returned or held"
-                );
+                let text =
+                    format!("{key} {value}: mail that aliases send there is taken, and returned or held");
                 self.report.effect(Effect::Taken, "mailertable", text);
                 if verdict == "defer" {
                     let section = Section::new("[[route]]", "mailertable").with("domains", vec![domain]);
@@ -195,6 +259,29 @@ impl Converter<'_> {
             let section = self.next_hop_or_hold(section, "mailertable", &value);
             self.draft.push(section);
         }
+    }
+
+    /// Returns the virtual addresses that lead to domains, each list with exceptions.
+    fn virtual_ways(&self, domain: &str, but: &[String]) -> Vec<(Vec<String>, Vec<String>)> {
+        let leads_there = |target: &str| {
+            let of = target.rsplit_once('@').map_or("", |(_, domain)| domain);
+            covers(domain, of) && !but.iter().any(|other| covers(other, of))
+        };
+        let (mut single, mut ways) = (Vec::new(), Vec::new());
+        for (key, _) in self.virtuals.iter().filter(|(_, target)| leads_there(target)) {
+            match key.strip_prefix('@') {
+                None => single.push(key.clone()),
+                Some(domain) => {
+                    let is_own = |other: &&String| other.len() > key.len() && other.ends_with(key);
+                    let others = self.virtuals.iter().map(|(other, _)| other).filter(is_own);
+                    ways.push((vec![domain.to_owned()], others.cloned().collect()));
+                }
+            }
+        }
+        if !single.is_empty() {
+            ways.push((single, Vec::new()));
+        }
+        ways
     }
 
     /// Reads `mailer:host`.
@@ -234,7 +321,7 @@ impl Converter<'_> {
                 let others: Vec<String> = others.map(|name| format!("{name}:{port}")).collect();
                 let section = section.with("smarthost", format!("{host}:{port}"));
                 let section = if others.is_empty() { section } else { section.with("fallback", others) };
-                Some(match self.login(name) {
+                Some(match self.login(name, setting) {
                     Some((user, password)) => {
                         let file = format!("{}.secret", name.replace(':', "-"));
                         self.draft.add_file(&file, format!("{password}\n"), true);
@@ -268,12 +355,15 @@ impl Converter<'_> {
     }
 
     /// Returns the name and the password for a host: `AuthInfo:host "U:user" "P:password"`.
-    fn login(&mut self, host: &str) -> Option<(String, String)> {
+    fn login(&mut self, host: &str, setting: &str) -> Option<(String, String)> {
         let mut entries = self.table("authinfo", "authinfo");
         entries.extend(self.table("access", "access_db"));
         let keys = [format!("authinfo:{}", host.to_lowercase()), "authinfo:".to_owned()];
-        let entry =
-            keys.iter().find_map(|key| entries.iter().find(|entry| entry.key.to_lowercase() == *key))?;
+        let Some(entry) =
+            keys.iter().find_map(|key| entries.iter().find(|entry| entry.key.to_lowercase() == *key))
+        else {
+            return self.default_login().filter(|_| setting == "SMART_HOST");
+        };
         let words: Vec<&str> =
             entry.value.split('"').map(str::trim).filter(|word| !word.is_empty()).collect();
         let of = |name: &str| words.iter().find_map(|word| word.strip_prefix(name));
@@ -282,6 +372,19 @@ impl Converter<'_> {
             self.missing("authinfo", format!("the login at {host}: write `login` in the route"));
         }
         Some((user?.to_owned(), password?.to_owned()))
+    }
+
+    /// Returns the login of `confDEF_AUTH_INFO`: the second and the third line of a file.
+    fn default_login(&mut self) -> Option<(String, String)> {
+        let file = self.option("DefaultAuthInfo", "confDEF_AUTH_INFO")?;
+        let text = self.file(&file).unwrap_or_default();
+        let mut lines = text.lines().skip(1).map(|line| line.trim().to_owned());
+        let login = lines.next().zip(lines.next());
+        if login.is_none() {
+            let text = format!("{file} has no login for SMART_HOST: write `login` in the route");
+            self.report.effect(Effect::Refused, "confDEF_AUTH_INFO", text);
+        }
+        login
     }
 
     pub(super) fn smart_host(&mut self) {

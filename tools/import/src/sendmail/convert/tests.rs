@@ -324,3 +324,60 @@ fn recipients_that_a_hub_gets_with_the_masqueraded_domain_are_told() {
     let report = convert(Some(mc.as_bytes()), None, "/etc/mail", &FILES).unwrap().1.to_string();
     assert!(report.contains("changed  MASQUERADE_AS: recipients of local domains"), "{report}");
 }
+
+#[test]
+fn domains_with_another_name_are_what_that_one_is() {
+    const TABLES: MemoryFiles = MemoryFiles(&[
+        ("/etc/mail/domaintable", "old.test mx.test\nsub.partner.test far.test\nodd/ mx.test\n"),
+        ("/etc/mail/relay-domains", "partner.test\n"),
+        ("/etc/mail/access", "To:joe@mx.test REJECT\n"),
+    ]);
+    let mc = b"FEATURE(`domaintable')dnl\nFEATURE(`access_db')dnl\nFEATURE(`blocklist_recipients')dnl\n";
+    let (draft, report) = convert(Some(mc), None, "/etc/mail", &TABLES).unwrap();
+    let toml = draft.as_toml();
+    for line in [
+        "domains = [\"mx.test\", \"localhost\", \"old.test\", \"regex:relay-domains\"]",
+        "canonical = [\"text:domains\"]",
+        "to = [\"joe@mx.test\", \"joe@old.test\"]",
+        "to = [\"sub.partner.test\"]\nreject = \"550 5.7.1 Relaying denied\"",
+    ] {
+        assert!(toml.contains(line), "{line}: {toml}");
+    }
+    assert!(report.to_string().contains("odd/ mx.test: no domains"), "{report}");
+}
+
+#[test]
+fn a_key_of_the_access_table_with_a_tag_hides_the_same_without() {
+    const TABLES: MemoryFiles =
+        MemoryFiles(&[("/etc/mail/access", "To:far.test OK\nfar.test RELAY\nConnect:10.1 OK\n10.1 RELAY\n")]);
+    let (draft, _) = convert(Some(b"FEATURE(`access_db')dnl\n"), None, "/etc/mail", &TABLES).unwrap();
+    assert_eq!(draft.list("[relay]", "networks"), ["127.0.0.1", "::1"]);
+    assert_eq!(draft.list("[local]", "domains"), ["mx.test", "localhost"]);
+}
+
+#[test]
+fn virtual_addresses_that_lead_to_an_error_are_refused_as_senders_too() {
+    const TABLES: MemoryFiles = MemoryFiles(&[
+        ("/etc/mail/mailertable", "far.test error:5.7.0:550 closed\n"),
+        ("/etc/mail/virtusertable", "joe@mx.test bob@far.test\nann@localhost joe\n@localhost %1@far.test\n"),
+    ]);
+    let mc = b"FEATURE(`mailertable')dnl\nFEATURE(`virtusertable')dnl\n";
+    let toml = convert(Some(mc), None, "/etc/mail", &TABLES).unwrap().0.as_toml();
+    for of in ["from", "to"] {
+        let single = format!("{of} = [\"joe@mx.test\"]\nreject = \"550 5.7.0 closed\"");
+        let catch_all = format!(
+            "{of} = [\"localhost\"]\nunless = {{ {of} = [\"ann@localhost\"] }}\nreject = \"550 5.7.0"
+        );
+        assert!(toml.contains(&single) && toml.contains(&catch_all), "{toml}");
+    }
+}
+
+#[test]
+fn the_default_login_is_that_of_the_smarthost() {
+    const TABLES: MemoryFiles = MemoryFiles(&[("/etc/mail/auth-info", "bob\nbob\nsecret\n")]);
+    let mc =
+        b"define(`SMART_HOST', `[isp.test]')dnl\ndefine(`confDEF_AUTH_INFO', `/etc/mail/auth-info')dnl\n";
+    let (draft, _) = convert(Some(mc), None, "/etc/mail", &TABLES).unwrap();
+    assert!(draft.as_toml().contains("user = \"bob\""), "{}", draft.as_toml());
+    assert!(draft.files.iter().any(|file| file.content == "secret\n" && file.is_secret));
+}

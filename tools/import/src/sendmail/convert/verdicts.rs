@@ -14,7 +14,8 @@ pub(super) fn define(name: &str) -> Verdict {
         "QUEUE_DIR" => note("spool.backend = \"queue-dirs\" has several directories, too"),
         "confPRIVACY_FLAGS" => note("VRFY and EXPN are for nobody by default; see [extensions]"),
         "confCACERT" | "confCACERT_PATH" | "confCLIENT_CERT" | "confCLIENT_KEY" => note("tls.ca_file and tls.client_ca_file name authorities; no certificate is shown to next hops"),
-        "confAUTH_MECHANISMS" | "confAUTH_OPTIONS" | "confAUTH_REALM" | "confDEF_AUTH_INFO" => {
+        "confDEF_AUTH_INFO" => note("the login of the [[route]] to SMART_HOST; other next hops get none"),
+        "confAUTH_MECHANISMS" | "confAUTH_OPTIONS" | "confAUTH_REALM" => {
             Verdict::Missing("Cyrus SASL is not used; make a file of users with `postrider auth hash`, and write auth.users = \"passwd:FILE\"; or use Dovecot".to_owned())
         }
         "confCONNECTION_RATE_THROTTLE" | "confCONNECTION_RATE_WINDOW_SIZE" => Verdict::Missing("write a [[limit]] with per = \"client\" and connections".to_owned()),
@@ -80,7 +81,7 @@ pub(super) fn feature(name: &str) -> Verdict {
         "dnsbl" | "enhdnsbl" | "rhsbl" => {
             Verdict::Missing("block lists of DNS: write dnsbl = [\"ZONE\"] in [checks]".to_owned())
         }
-        "genericstable" | "authinfo" => Verdict::Mapped,
+        "genericstable" | "authinfo" | "domaintable" => Verdict::Mapped,
         "generics_entire_domain" => {
             Verdict::Missing("hosts below the domains of addresses.generic: list them one by one".to_owned())
         }
@@ -102,7 +103,6 @@ pub(super) fn feature(name: &str) -> Verdict {
         | "lookupdotdomain"
         | "compat_check"
         | "bestmx_is_local"
-        | "domaintable"
         | "uucpdomain"
         | "bitdomain"
         | "queuegroup"
@@ -184,7 +184,8 @@ pub(super) fn cf_option(name: &str) -> Verdict {
     match name {
         name if MAPPED.contains(&name) => Verdict::Mapped,
         "InputMailFilters" => Verdict::Mapped,
-        "AuthMechanisms" | "AuthOptions" | "DefaultAuthInfo" => {
+        "DefaultAuthInfo" => define("confDEF_AUTH_INFO"),
+        "AuthMechanisms" | "AuthOptions" => {
             Verdict::Missing("make a file of users with `postrider auth hash`, and write auth.users = \"passwd:FILE\"; or use Dovecot".to_owned())
         }
         _ => Verdict::Note("see docs/configuration.md for a key; the default of Postrider is used".to_owned()),
