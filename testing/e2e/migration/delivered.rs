@@ -435,18 +435,24 @@ impl Set {
         found
     }
 
+    /// Returns the lines of a report about mail that is treated in another way, by the settings that they name.
+    fn told<'r>(&self, report: &'r str) -> Vec<(&'static str, &'r str)> {
+        let named = |line: &'r str| {
+            let mut words = line.split_whitespace();
+            let kind = words.next().unwrap_or_default();
+            let name = words.nth(1)?.trim_end_matches(':');
+            let is_told = matches!(kind, "refused" | "taken" | "moved" | "changed" | "opened" | "missing");
+            let (setting, _) = self.settings.iter().find(|(setting, _)| *setting == name)?;
+            is_told.then_some((*setting, line))
+        };
+        report.lines().filter_map(named).collect()
+    }
+
     /// Returns the same without settings that a report says more of than that they are mapped. None if there are none.
     fn without_told(&self, report: &str) -> Option<Self> {
-        let is_told = |name: &str| {
-            report.lines().any(|line| {
-                let mut words = line.split_whitespace();
-                let kind = words.next().unwrap_or_default();
-                matches!(kind, "refused" | "taken" | "moved" | "changed" | "opened" | "missing")
-                    && words.nth(1).is_some_and(|word| word.trim_end_matches(':') == name)
-            })
-        };
+        let told = self.told(report);
         let mut less = self.clone();
-        less.settings.retain(|(name, _)| !is_told(name));
+        less.settings.retain(|(name, _)| !told.iter().any(|(other, _)| other == name));
         (less.settings.len() < self.settings.len()).then_some(less)
     }
 }
@@ -635,6 +641,10 @@ fn silent(
         let (envelope, theirs, ours) = different?;
         match set.without_told(&report) {
             Some(less) => {
+                if std::env::var_os("POSTRIDER_TEST_TOLD").is_some() {
+                    println!("{:?}: Postfix {theirs}, Postrider {ours}", set.envelopes[envelope]);
+                    set.told(&report).iter().for_each(|(_, line)| println!("  {line}"));
+                }
                 let is_left = |name: &str| less.settings.iter().any(|(other, _)| *other == name);
                 told.extend(set.settings.iter().map(|(name, _)| *name).filter(|name| !is_left(name)));
                 set = less;

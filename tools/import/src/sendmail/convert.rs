@@ -171,8 +171,9 @@ impl Converter<'_> {
         self.drop_logins();
         let access = self.access();
         self.aliases();
-        self.virtual_users();
+        self.virtual_domains();
         let renamed = self.domain_table();
+        self.virtual_users(&renamed);
         // Sendmail delivers to local domains before it asks mailertable.
         self.local_mail();
         self.mailertable();

@@ -223,6 +223,10 @@ impl Converter<'_> {
                     true => rules.add(&mut open, entry, &Verdict::Refuse("accept", true.into()), &[]),
                     false => rules.add(&mut open, entry, &entry.verdict, &[]),
                 }
+                // It is found once, though rules that discard come last.
+                if !is_late && matches!(entry.verdict, Verdict::Refuse("discard", _)) {
+                    rules.add(&mut open, entry, &Verdict::Accept, &[]);
+                }
             }
         };
         if is_late {

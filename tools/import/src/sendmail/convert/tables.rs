@@ -10,8 +10,8 @@ use crate::{
 };
 
 impl Converter<'_> {
-    #[allow(clippy::too_many_lines)] // one kind of target after the other
-    pub(super) fn virtual_users(&mut self) {
+    /// Domains with virtual addresses only.
+    pub(super) fn virtual_domains(&mut self) {
         let domains = self.words("{VirtHost}", "VIRTUSER_DOMAIN");
         for name in domains.into_iter().map(|name| name.to_lowercase()) {
             let is_known = self.places.own.contains(&name) || self.places.of_addresses.contains(&name);
@@ -19,6 +19,10 @@ impl Converter<'_> {
                 self.places.of_addresses.push(name);
             }
         }
+    }
+
+    #[allow(clippy::too_many_lines)] // one kind of target after the other
+    pub(super) fn virtual_users(&mut self, renamed: &[(String, String)]) {
         let mut senders = 0;
         let (mut text, mut patterns, mut refused) = (String::new(), String::new(), Vec::new());
         let table = self.table("virtusertable", "virtusertable");
@@ -39,7 +43,8 @@ impl Converter<'_> {
                     }
                 })
             };
-            if !is_here(&self.places.own) && !is_here(&self.places.of_addresses) {
+            let has_other_name = renamed.iter().any(|(old, _)| *old == domain);
+            if has_other_name || !is_here(&self.places.own) && !is_here(&self.places.of_addresses) {
                 self.note(
                     "virtusertable",
                     format!("{key}: {domain} is no local domain, so that its entry does nothing"),
@@ -152,19 +157,18 @@ impl Converter<'_> {
                 self.report.effect(Effect::Addresses, "domaintable", text);
                 continue;
             }
+            // Class w is asked for the other name.
+            self.places.own.retain(|own| *own != old);
+            self.places.of_addresses.retain(|own| *own != old);
             if self.places.own.contains(&new) {
                 self.places.add_own(old.clone());
             } else if self.places.of_addresses.contains(&new) {
                 self.places.of_addresses.push(old.clone());
             } else if self.places.relayed.iter().any(|pattern| covers(pattern, &new)) {
                 self.places.add_relayed(old.clone());
-            } else {
-                self.places.own.retain(|own| *own != old);
-                self.places.of_addresses.retain(|own| *own != old);
-                if self.places.relayed.iter().any(|pattern| covers(pattern, &old)) {
-                    let rule = Section::new("[[rule]]", "domaintable").with("to", vec![old.clone()]);
-                    self.draft.push(rule.with("reject", "550 5.7.1 Relaying denied"));
-                }
+            } else if self.places.relayed.iter().any(|pattern| covers(pattern, &old)) {
+                let rule = Section::new("[[rule]]", "domaintable").with("to", vec![new.clone()]);
+                self.draft.push(rule.with("reject", "550 5.7.1 Relaying denied"));
             }
             renamed.push((old, new));
         }
@@ -177,24 +181,28 @@ impl Converter<'_> {
         renamed
     }
 
-    /// Rules see the addresses that clients give: what holds for a domain holds for its other names.
+    /// Rules see the addresses that clients give: what holds for a domain holds for its other names, and these are looked up nowhere.
     pub(super) fn add_old_names(&mut self, renamed: &[(String, String)]) {
-        let add = |key: &str, patterns: &mut Vec<String>| {
+        let domain =
+            |pattern: &str| pattern.rsplit_once('@').map_or(pattern, |(_, domain)| domain).to_owned();
+        let change = |key: &str, patterns: &mut Vec<String>| {
             if !matches!(key, "from" | "to") {
                 return;
             }
+            patterns.retain(|pattern| renamed.iter().all(|(old, _)| domain(pattern) != *old));
             for (old, new) in renamed {
-                let old_name = |pattern: &String| match pattern.strip_suffix(&**new)? {
-                    before if before.is_empty() || before.ends_with('@') => Some(format!("{before}{old}")),
-                    _ => None,
-                };
+                let of_new = patterns.iter().filter(|pattern| domain(pattern) == *new);
                 let more: Vec<String> =
-                    patterns.iter().filter_map(old_name).filter(|more| !patterns.contains(more)).collect();
+                    of_new.map(|pattern| format!("{}{old}", &pattern[..pattern.len() - new.len()])).collect();
                 patterns.extend(more);
             }
         };
-        let rules = self.draft.sections_mut().iter_mut().filter(|section| section.header() == "[[rule]]");
-        rules.for_each(|rule| rule.change_lists(add));
+        let is_rule = |section: &Section| section.header() == "[[rule]]";
+        let sections = self.draft.sections_mut();
+        sections.iter_mut().filter(|section| is_rule(section)).for_each(|rule| rule.change_lists(change));
+        let is_empty = |section: &Section, key| section.value(key) == Some(&Value::List(Vec::new()));
+        sections
+            .retain(|section| !is_rule(section) || !["from", "to"].iter().any(|key| is_empty(section, key)));
     }
 
     pub(super) fn mailertable(&mut self) {
@@ -264,11 +272,15 @@ impl Converter<'_> {
     /// Returns the virtual addresses that lead to domains, each list with exceptions.
     fn virtual_ways(&self, domain: &str, but: &[String]) -> Vec<(Vec<String>, Vec<String>)> {
         let leads_there = |target: &str| {
-            let of = target.rsplit_once('@').map_or("", |(_, domain)| domain);
+            let Some((_, of)) = target.rsplit_once('@') else { return false };
             covers(domain, of) && !but.iter().any(|other| covers(other, of))
         };
         let (mut single, mut ways) = (Vec::new(), Vec::new());
-        for (key, _) in self.virtuals.iter().filter(|(_, target)| leads_there(target)) {
+        let is_here = |key: &str| {
+            let own = self.places.own.iter().chain(&self.places.of_addresses);
+            key.rsplit_once('@').is_some_and(|(_, domain)| own.into_iter().any(|own| own == domain))
+        };
+        for (key, _) in self.virtuals.iter().filter(|(key, target)| is_here(key) && leads_there(target)) {
             match key.strip_prefix('@') {
                 None => single.push(key.clone()),
                 Some(domain) => {

@@ -339,7 +339,7 @@ fn domains_with_another_name_are_what_that_one_is() {
         "domains = [\"mx.test\", \"localhost\", \"old.test\", \"regex:relay-domains\"]",
         "canonical = [\"text:domains\"]",
         "to = [\"joe@mx.test\", \"joe@old.test\"]",
-        "to = [\"sub.partner.test\"]\nreject = \"550 5.7.1 Relaying denied\"",
+        "to = [\"far.test\", \"sub.partner.test\"]\nreject = \"550 5.7.1 Relaying denied\"",
     ] {
         assert!(toml.contains(line), "{line}: {toml}");
     }
