@@ -5,6 +5,9 @@
 
 use crate::draft::{Section, Value};
 
+/// The kinds of listeners that clients come to; mail of local programs comes to none of them.
+pub(crate) const LISTENERS: [&str; 4] = ["mx", "relay", "submission", "submissions"];
+
 /// A condition of a rule: its key, and the patterns of which one must match.
 pub(crate) type Condition = (&'static str, Vec<String>);
 
@@ -191,7 +194,7 @@ impl Decision {
         }
         section = section.with_some("at", *stage);
         // Without a listener, mail of local programs is meant, too, which no list is for.
-        let all = || ["mx", "relay", "submission", "submissions"].map(str::to_owned).to_vec();
+        let all = || LISTENERS.map(str::to_owned).to_vec();
         if audience == "all" && listeners.is_empty() {
             section = section.with("listener", all());
         } else if audience != "untrusted" && !listeners.is_empty() {

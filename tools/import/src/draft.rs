@@ -404,6 +404,15 @@ impl Draft {
         self.files.push(ExtraFile { name: name.to_owned(), content, is_secret });
     }
 
+    /// Adds a file with a number behind its name, unless there is one with this content. Returns the name.
+    pub(crate) fn add_numbered(&mut self, stem: &str, content: String) -> String {
+        let is_free =
+            |name: &String| self.files.iter().all(|file| file.name != *name || file.content == content);
+        let name = (1..).map(|number| format!("{stem}-{number}")).find(is_free).unwrap_or_default();
+        self.add_file(&name, content, false);
+        name
+    }
+
     /// Adds lines to a file that stands beside the configuration.
     pub(crate) fn append_file(&mut self, name: &str, lines: &str) {
         match self.files.iter_mut().find(|file| file.name == name) {

@@ -1,14 +1,19 @@
 //! The configuration of Postfix as one of Postrider.
 
+mod addresses;
 mod context;
 mod domains;
 mod filters;
 mod known;
 mod listeners;
 mod local;
+mod luser;
 mod networks;
 mod numbers;
 mod routes;
+mod targets;
+mod transports;
+mod users;
 
 use super::{main_cf::MainCf, master_cf::MasterCf, restrictions};
 use crate::{Draft, Files, Report};
@@ -25,6 +30,7 @@ pub fn convert(main: &[u8], master: &[u8], dir: &str, files: &dyn Files) -> (Dra
     domains::write(&mut context);
     routes::write(&mut context);
     restrictions::write(&mut context);
+    users::unlisted(&mut context);
     filters::write(&mut context);
     numbers::write(&mut context);
     known::judge(&mut context);

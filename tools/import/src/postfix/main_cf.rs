@@ -95,7 +95,8 @@ impl MainCf {
         self.expand(self.raw(name).unwrap_or_default())
     }
 
-    fn raw(&self, name: &str) -> Option<&str> {
+    /// Returns the value that counts, as it is written.
+    pub(crate) fn raw(&self, name: &str) -> Option<&str> {
         let explicit = self.explicit(name).map(|parameter| &*parameter.value);
         explicit.or_else(|| self.defaults.get(name).map(String::as_str))
     }

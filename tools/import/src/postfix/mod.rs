@@ -4,6 +4,7 @@ mod access;
 mod convert;
 mod main_cf;
 mod master_cf;
+mod pattern;
 pub mod queue;
 mod restrictions;
 mod table;

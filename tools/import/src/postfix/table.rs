@@ -1,6 +1,9 @@
 //! Look-up tables of Postfix as maps of Postrider.
 
-use super::main_cf::{MainCf, items, logical_lines};
+use super::{
+    main_cf::{MainCf, items, logical_lines},
+    pattern::Pattern,
+};
 use crate::{
     draft::{Draft, Section, plain_word},
     files::Files,
@@ -40,6 +43,11 @@ impl Table {
         matches!(&*self.kind, "hash" | "btree" | "lmdb" | "dbm" | "sdbm" | "texthash" | "cdb")
     }
 
+    /// Returns whether the keys of the table are regular expressions.
+    pub(crate) fn has_patterns(&self) -> bool {
+        matches!(&*self.kind, "regexp" | "pcre")
+    }
+
     /// Returns the entries of a table that is a text file, or is written in place.
     ///
     /// # Errors
@@ -56,6 +64,21 @@ impl Table {
                 "the entries of a table of the type {kind} are not known here; copy them by hand"
             )),
         }
+    }
+
+    /// Returns the entries, those of patterns with the keys that match the same addresses.
+    ///
+    /// # Errors
+    /// The entries cannot be read, or a pattern is for more than one address and more than one domain.
+    pub(crate) fn keyed_entries(&self, files: &dyn Files) -> Result<Vec<TableEntry>, String> {
+        if !self.has_patterns() {
+            return self.entries(files);
+        }
+        let keyed = |entry: TableEntry| match Pattern::parse(&entry.key).and_then(|pattern| pattern.key()) {
+            Some(key) => Ok(TableEntry { key, ..entry }),
+            None => Err(format!("{} is for several addresses", entry.key)),
+        };
+        pattern_entries(self, files)?.into_iter().map(keyed).collect()
     }
 
     /// Returns the keys of a table of text that begin with `@`, each with its place: `/etc/postfix/virtual:3`.
@@ -211,12 +234,7 @@ fn new_reference(
                 "static" => ("regex", format!("/^/ {}\n", table.name)),
                 _ => ("text", inline(&table.name).iter().map(|entry| format!("{} {}\n", entry.key, entry.value)).collect()),
             };
-            let name = (1..).map(|number| format!("{}-{number}", table.kind)).find(|name| {
-                draft.files.iter().all(|file| file.name != *name || file.content == text)
-            });
-            let name = name.unwrap_or_default();
-            draft.add_file(&name, text, false);
-            Ok(format!("{kind}:{name}"))
+            Ok(format!("{kind}:{}", draft.add_numbered(&table.kind, text)))
         }
         kind => Err(format!("tables of the type {kind} are not supported; write the entries into a text file, text:FILE")),
     }

@@ -1,12 +1,15 @@
 //! State of a conversion: what was read, what is written, and the verdicts so far.
 
-use super::super::{
-    main_cf::{MainCf, items},
-    master_cf::MasterCf,
-    restrictions::Lists,
-    table::{self, Purpose, Table},
+use super::{
+    super::{
+        main_cf::{MainCf, items},
+        master_cf::MasterCf,
+        restrictions::Lists,
+        table::{self, Purpose, Table},
+    },
+    users::Unlisted,
 };
-use crate::{Draft, Files, Report, Verdict, draft::Section, report::Effect};
+use crate::{Draft, Files, Report, Verdict, draft::Section, places::is_domain, report::Effect};
 use std::{collections::HashMap, path::Path};
 
 /// State of a conversion.
@@ -26,6 +29,8 @@ pub(in super::super) struct Context<'a> {
     effects: Vec<(Effect, String, String)>,
     /// The restriction lists of each listener, by its kind.
     pub(in super::super) doors: Vec<(&'static str, Lists)>,
+    /// Recipients that rules refuse.
+    pub(super) unlisted: Vec<Unlisted>,
     /// `mynetworks`.
     pub(in super::super) networks: Vec<String>,
     /// The domains whose mail everybody may send, as patterns of recipients.
@@ -86,6 +91,7 @@ impl<'a> Context<'a> {
             notes: Vec::new(),
             effects: Vec::new(),
             doors: Vec::new(),
+            unlisted: Vec::new(),
             networks: Vec::new(),
             destinations: Vec::new(),
             are_relayed: true,
@@ -120,6 +126,12 @@ impl<'a> Context<'a> {
         let file = self.files.read(Path::new(&origin)).unwrap_or_default();
         let name = String::from_utf8_lossy(&file).lines().next().unwrap_or_default().trim().to_owned();
         if name.is_empty() { self.hostname.clone() } else { name }
+    }
+
+    /// Returns the domains of this machine that are named, and no exclusions, files or tables.
+    pub(super) fn own_domains(&self) -> Vec<String> {
+        let names = items(&self.main.value("mydestination")).into_iter().map(|name| name.to_lowercase());
+        names.filter(|name| is_domain(name)).collect()
     }
 
     /// Returns the place of a parameter, for a comment.
@@ -226,12 +238,6 @@ impl<'a> Context<'a> {
             self.missing(name, format!("\"{item}\" is no table"));
             return None;
         };
-        if matches!(&*table.kind, "regexp" | "pcre") && !self.main.value("recipient_delimiter").is_empty() {
-            let text = format!(
-                "the patterns of {item} are also for addresses with a detail, which Postfix asks as a whole"
-            );
-            self.effect(Effect::Addresses, name, text);
-        }
         match table::reference(&table, purpose, self.files, &mut self.draft) {
             Ok(map) => Some(map),
             // The default names a file that a machine without local mail does not have.

@@ -1,17 +1,22 @@
-//! Local domains, users, and maps of addresses.
+//! Local domains, and who may send elsewhere.
 
 use super::{
     super::{
-        main_cf::{items, logical_lines},
+        main_cf::items,
         restrictions::{INSIDE, Lists, May, STRANGER},
-        table::{self, Purpose, Table, TableEntry},
+        table::{self, Purpose, Table},
     },
-    Context,
+    Context, addresses,
     networks::Networks,
+    routes::{Hop, hop},
+    transports,
+    users::{self, Class},
 };
-use crate::places::is_domain;
-use crate::report::Effect;
-use mail::Domain;
+use crate::{
+    draft::{Section, Value},
+    places::is_domain,
+    report::Effect,
+};
 use std::path::Path;
 
 /// The domains of a parameter.
@@ -21,55 +26,76 @@ pub(in super::super) struct Domains {
     pub(in super::super) names: Vec<String>,
     /// Those of them whose subdomains are meant, too.
     pub(in super::super) below: Vec<String>,
+    /// Domains whose subdomains are meant, and they themselves not.
+    pub(in super::super) only_below: Vec<String>,
+    /// Domains below those that are left out.
+    pub(in super::super) excluded: Vec<String>,
     /// Maps of domains.
     pub(in super::super) maps: Vec<String>,
 }
 
 impl Domains {
     pub(super) fn is_empty(&self) -> bool {
-        self.names.is_empty() && self.maps.is_empty()
+        self.names.is_empty() && self.only_below.is_empty() && self.maps.is_empty()
     }
 
     /// Returns the domains as a route has them.
     pub(super) fn patterns(&self) -> Vec<String> {
-        let below = self.below.iter().map(|domain| format!("*.{domain}"));
+        let below = self.below.iter().chain(&self.only_below).map(|domain| format!("*.{domain}"));
         self.names.iter().cloned().chain(below).chain(self.maps.iter().cloned()).collect()
     }
 
     /// Returns each name as a regular expression.
-    fn expressions(&self) -> impl Iterator<Item = String> + '_ {
-        self.names.iter().map(|name| {
+    pub(super) fn expressions(&self) -> impl Iterator<Item = String> + '_ {
+        let named = self.names.iter().map(|name| {
             let begin = if self.below.contains(name) { "(.*\\.)?" } else { "" };
             format!("{begin}{}", name.replace('.', "\\."))
-        })
+        });
+        named.chain(self.only_below.iter().map(|name| format!(".*\\.{}", name.replace('.', "\\."))))
+    }
+
+    /// Takes out names that meet a condition; their subdomains stay.
+    fn take(&mut self, is_it: impl Fn(&String) -> bool) -> Vec<String> {
+        let (taken, names): (Vec<String>, Vec<String>) =
+            std::mem::take(&mut self.names).into_iter().partition(is_it);
+        self.names = names;
+        self.only_below.extend(self.below.iter().filter(|name| taken.contains(name)).cloned());
+        self.below.retain(|name| !taken.contains(name));
+        taken
     }
 }
 
-/// The recipients that exist in some domains.
-enum Recipients {
-    /// All of them.
-    Any,
-    /// Names, the keys of maps, and every address of some domains.
-    Listed { maps: Vec<String>, names: Vec<String>, whole_domains: Vec<String> },
-}
-
-struct Class {
-    parameter: &'static str,
-    domains: Domains,
-    recipients: Recipients,
+/// The domains of Postfix's classes.
+pub(super) struct Classes {
+    /// Domains of this machine, with those of other classes whose mail local(8) gets.
+    pub(super) own: Domains,
+    pub(super) aliases: Domains,
+    pub(super) mailboxes: Domains,
+    pub(super) relay: Domains,
+    /// Those of `own` that are in `relay_domains` and in `virtual_mailbox_domains`.
+    moved: [Vec<String>; 2],
 }
 
 /// Returns the domains of mydestination, of virtual aliases, of virtual mailboxes, and those that are relayed. Postfix looks into the
 /// lists in this order, and a name is in the first one only.
-pub(super) fn classes(context: &mut Context<'_>) -> [Domains; 4] {
+pub(super) fn classes(context: &mut Context<'_>) -> Classes {
     let mut known: Vec<String> = Vec::new();
-    ["mydestination", "virtual_alias_domains", "virtual_mailbox_domains", "relay_domains"].map(|parameter| {
+    let mut read = |parameter| {
         let mut domains = list(context, parameter);
         domains.names.retain(|name| !known.contains(name));
         domains.below.retain(|name| !known.contains(name));
         known.extend(domains.names.iter().cloned());
         domains
-    })
+    };
+    let mut own = read("mydestination");
+    let aliases = read("virtual_alias_domains");
+    let (mut mailboxes, mut relay) = (read("virtual_mailbox_domains"), read("relay_domains"));
+    let moved = [
+        relay.take(|name| transports::is_local(context, name, "relay_transport")),
+        mailboxes.take(|name| transports::is_local(context, name, "virtual_transport")),
+    ];
+    own.names.extend(moved.iter().flatten().cloned());
+    Classes { own, aliases, mailboxes, relay, moved }
 }
 
 /// Reads a list of domains.
@@ -78,7 +104,8 @@ fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
     let mut pending: Vec<String> = items(&context.main.value(parameter));
     pending.reverse();
     context.mapped(parameter);
-    let (mut budget, mut excluded) = (100_000, Vec::new());
+    let (mut budget, mut excluded) = (100_000, Vec::<String>::new());
+    let mut exceptions: Vec<String> = Vec::new();
     while let Some(item) = pending.pop() {
         budget -= 1;
         if budget == 0 {
@@ -128,6 +155,8 @@ fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
         } else if is_domain(&item) {
             let name = item.to_lowercase();
             if !domains.names.contains(&name) && !excluded.contains(&name) {
+                let is_below = |other: &&String| other.ends_with(&format!(".{name}"));
+                exceptions.extend(excluded.iter().filter(is_below).cloned());
                 domains.names.push(name);
             }
         } else {
@@ -137,13 +166,8 @@ fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
     let parents =
         context.main.explicit("parent_domain_matches_subdomains").map(|one| context.main.expand(&one.value));
     if parameter == "relay_domains" && parents.is_none_or(|list| list.contains(parameter)) {
-        let has_exception =
-            |name: &&String| excluded.iter().any(|other| other.ends_with(&format!(".{name}")));
-        let (split, whole): (Vec<&String>, Vec<&String>) = domains.names.iter().partition(has_exception);
-        domains.below = whole.into_iter().cloned().collect();
-        if let Some(name) = split.first() {
-            context.effect(Effect::Refused, parameter, format!("subdomains of {name} are not taken, because some are left out: list each one in local.domains"));
-        }
+        domains.excluded = exceptions.iter().filter(|name| !domains.names.contains(name)).cloned().collect();
+        domains.below = domains.names.clone();
     }
     domains
 }
@@ -191,7 +215,7 @@ fn table_of_domains(
             let is_derived =
                 parameter == "virtual_alias_domains" && context.main.explicit(parameter).is_none();
             match table::reference(table, Purpose::Keys, context.files, &mut context.draft) {
-                Ok(_) if is_derived && !matches!(&*table.kind, "regexp" | "pcre") => {
+                Ok(_) if is_derived && !table.has_patterns() => {
                     let text =
                         format!("the domains of {item} are not known here: name them in local.domains");
                     context.effect(Effect::Refused, "virtual_alias_maps", text);
@@ -212,11 +236,9 @@ fn table_of_domains(
 
 pub(super) fn write(context: &mut Context<'_>) {
     relay_networks(context);
-    let [own, aliases, mailboxes, relay] = classes(context);
+    let Classes { own, aliases, mailboxes, relay, moved } = classes(context);
+    let excluded = relay.excluded.clone();
     let origin = context.origin().to_lowercase();
-    if !own.names.is_empty() && !own.names.contains(&origin) {
-        context.effect(Effect::Elsewhere, "mydestination", format!("names without a domain that an alias leads to are names of the alias's domain, and not of {origin}"));
-    }
     let is_elsewhere = origin != context.hostname && own.maps.is_empty() && !own.names.contains(&origin);
     if is_elsewhere && !sends_all_away(context) {
         let text = format!(
@@ -224,41 +246,40 @@ pub(super) fn write(context: &mut Context<'_>) {
         );
         context.effect(Effect::Elsewhere, "myorigin", text);
     }
-    let from = "mydestination, relay_domains, virtual_mailbox_domains, virtual_alias_domains";
-    let mut classes = Vec::new();
     let is_taken =
         [&own, &relay, &mailboxes, &aliases].iter().any(|domains| domains.names.contains(&context.hostname));
-    for (parameter, domains, recipients, file) in [
-        ("mydestination", own, own_recipients(context), ""),
-        ("relay_domains", relay, listed(context, "relay_recipient_maps"), "relay-domains"),
-        ("virtual_mailbox_domains", mailboxes, listed(context, "virtual_mailbox_maps"), "mailbox-domains"),
-        (
-            "virtual_alias_domains",
-            aliases,
-            Recipients::Listed { maps: Vec::new(), names: Vec::new(), whole_domains: Vec::new() },
-            "alias-domains",
-        ),
-    ] {
-        context.destinations.extend(domains.patterns());
-        let mut found = domains.maps.clone();
-        if file.is_empty() {
-            found.splice(0..0, domains.names.iter().cloned());
-        } else if !domains.names.is_empty() {
-            // Aliases are for domains by name.
-            let text: String = domains.expressions().map(|domain| format!("/^{domain}$/ x\n")).collect();
-            context.draft.add_file(file, text, false);
-            found.push(format!("regex:{file}"));
-        }
-        context.draft.extend("[local]", "domains", found, from);
-        if !domains.is_empty() {
-            classes.push(Class { parameter, domains, recipients });
-        }
+    let mut own = own;
+    if !is_taken && !own.maps.is_empty() {
+        // The map may have it.
+        own.names.push(context.hostname.clone());
     }
-    let is_listed = |class: &&Class| {
-        class.parameter != "mydestination" && matches!(class.recipients, Recipients::Listed { .. })
-    };
-    let patterns: Vec<String> =
+    let is_taken = is_taken || !own.maps.is_empty();
+    let (own, away) = split(context, own);
+    let mut classes = Vec::new();
+    for (domains, file) in [
+        (Class::own(context, own, true), ""),
+        (Class::own(context, away, false), "domains-elsewhere"),
+        (Class::of("relay_domains", relay, context, "relay_recipient_maps"), "relay-domains"),
+        (Class::of("virtual_mailbox_domains", mailboxes, context, "virtual_mailbox_maps"), "mailbox-domains"),
+        (Class::empty("virtual_alias_domains", aliases), "alias-domains"),
+    ] {
+        add_domains(context, &domains.domains, file);
+        classes.extend(Some(domains).filter(|class| !class.domains.is_empty()));
+    }
+    let is_listed = |class: &&Class| class.parameter != "mydestination" && class.is_listed();
+    let mut patterns: Vec<String> =
         classes.iter().filter(is_listed).flat_map(|class| class.domains.patterns()).collect();
+    if !is_taken && !sends_all_away(context) {
+        let names = Domains { names: vec![context.hostname.clone()], ..Domains::default() };
+        // Neither users nor aliases are there: strangers get what those get who want to relay.
+        add_domains(context, &names, "hostname");
+        let rule = Section::new("[[rule]]", "mydestination").with("to", names.names.clone());
+        let rule = rule.with("unless", Value::Table(vec![("to", vec!["postmaster@*".to_owned()])]));
+        context.draft.push(rule.with("reject", "554 5.7.1 Relay access denied"));
+        context.note("mydestination", "mail of programs of this machine and its notifications need the hostname as a local domain: it is one, and has no users");
+        patterns.extend(names.names.iter().cloned());
+        classes.push(Class::empty("mydestination", names));
+    }
     if !patterns.is_empty() {
         let shown = patterns[..patterns.len().min(10)].join(", ");
         let more = if patterns.len() > 10 { " and others" } else { "" };
@@ -267,27 +288,51 @@ pub(super) fn write(context: &mut Context<'_>) {
         );
         context.tell(Effect::Taken, "postmaster", text);
     }
-    if !is_taken && !sends_all_away(context) {
-        let hostname = context.hostname.clone();
-        let text = format!(
-            "mail for postmaster@{hostname} is taken, and for other names there it is refused: mail of programs of this machine and its \
-             notifications need {hostname} as a local domain. Postfix refuses mail of strangers for it, and sends that of others to its MX hosts"
-        );
-        context.effect(Effect::Taken, "mydestination", text);
-        context.draft.extend("[local]", "domains", [hostname.clone()], from);
-        classes.push(Class {
-            parameter: "mydestination",
-            domains: Domains { names: vec![hostname], ..Domains::default() },
-            recipients: Recipients::Listed { maps: Vec::new(), names: Vec::new(), whole_domains: Vec::new() },
-        });
+    if !excluded.is_empty() {
+        let patterns: Vec<String> =
+            excluded.iter().flat_map(|name| [name.clone(), format!("*.{name}")]).collect();
+        let rule = Section::new("[[rule]]", "relay_domains: domains behind `!`").with("to", patterns);
+        context.draft.push(rule.with("reject", "554 5.7.1 Relay access denied"));
     }
-    users(context, &classes);
-    addresses(context);
+    users::write(context, classes);
+    users::moved(context, moved);
+    addresses::write(context);
 }
 
-/// Mail for the hostname matches the route for all domains.
-fn sends_all_away(context: &Context<'_>) -> bool {
+/// Writes domains into `local.domains`, by name or as patterns in a file: aliases are for domains by name.
+fn add_domains(context: &mut Context<'_>, domains: &Domains, file: &str) {
+    context.destinations.extend(domains.patterns());
+    let mut found = domains.maps.clone();
+    if file.is_empty() {
+        found.splice(0..0, domains.names.iter().cloned());
+    } else if !domains.names.is_empty() {
+        let text: String = domains.expressions().map(|domain| format!("/^{domain}$/ x\n")).collect();
+        context.draft.add_file(file, text, false);
+        found.push(format!("regex:{file}"));
+    }
+    let from = "mydestination, relay_domains, virtual_mailbox_domains, virtual_alias_domains";
+    context.draft.extend("[local]", "domains", found, from);
+}
+
+/// Splits domains of this machine into those whose mail comes to local(8), and those that `transport_maps` gives to a transport without
+/// aliases. A map with names that have no domain is asked for domains by name only.
+fn split(context: &mut Context<'_>, own: Domains) -> (Domains, Domains) {
+    let (away, names): (Vec<String>, Vec<String>) =
+        own.names.iter().cloned().partition(|name| transports::leaves(context, name));
+    if !away.is_empty() && addresses::have_names(context) {
+        let text =
+            format!("{}: aliases of this machine are looked up before the mail goes there", away.join(", "));
+        context.effect(Effect::Elsewhere, "transport_maps", text);
+        return (own, Domains::default());
+    }
+    (Domains { names, ..own }, Domains { names: away, ..Domains::default() })
+}
+
+/// Mail for the hostname matches a route.
+pub(super) fn sends_all_away(context: &Context<'_>) -> bool {
     !context.main.value("relayhost").is_empty()
+        || hop(context, &context.main.value("default_transport")) != Ok(Hop::Mx)
+        || transports::leaves(context, &context.hostname)
 }
 
 /// Writes the clients that may send everywhere: those whom each list permits it.
@@ -363,336 +408,5 @@ fn relay_networks(context: &mut Context<'_>) {
     if is_given || inside != May::Yes || !more.is_empty() {
         let from = context.place("mynetworks");
         context.draft.extend("[relay]", "networks", known.into_iter().chain(more), &from);
-    }
-}
-
-/// The users of the machine, or the maps of `local_recipient_maps`.
-fn own_recipients(context: &mut Context<'_>) -> Recipients {
-    let is_local = context.main.value("local_transport").starts_with("local");
-    let value = context.main.value("local_recipient_maps");
-    context.mapped("local_recipient_maps");
-    let plain = |item: &String| item.strip_prefix("proxy:").unwrap_or(item).to_owned();
-    let listed: Vec<String> = items(&value).iter().map(plain).collect();
-    let aliases: Vec<String> = items(&context.main.value("alias_maps")).iter().map(plain).collect();
-    let has_accounts = listed.iter().any(|item| item == "unix:passwd.byname");
-    if is_local && has_accounts_only(context) {
-        // Others are returned by local(8), whatever the list says.
-        let names = context.files.users();
-        if names.is_empty() {
-            context.effect(
-                Effect::Taken,
-                "local_recipient_maps",
-                "the accounts of the machine cannot be read: every name exists; write local.users",
-            );
-            return Recipients::Any;
-        }
-        let has_all = has_accounts && aliases.iter().all(|alias| listed.contains(alias));
-        if !has_all && !listed.is_empty() {
-            context.effect(
-                Effect::Taken,
-                "local_recipient_maps",
-                "the accounts of this machine and the aliases exist, also those that the list does not have",
-            );
-        }
-        return Recipients::Listed { maps: Vec::new(), names, whole_domains: Vec::new() };
-    }
-    if value.is_empty() {
-        return Recipients::Any;
-    }
-    if !is_local {
-        let text = "the names that an alias leads to must be in local_recipient_maps, too; by default these are the accounts of this machine";
-        context.effect(Effect::Refused, "local_transport", text);
-    }
-    let mut names = if has_accounts { context.files.users() } else { Vec::new() };
-    // Names of aliases exist, and another transport gets their mail.
-    for file in listed.iter().filter(|item| aliases.contains(item)).filter_map(|item| Table::parse(item)) {
-        let file = context.files.read(Path::new(&file.name)).unwrap_or_default();
-        let lines = logical_lines(&String::from_utf8_lossy(&file));
-        names
-            .extend(lines.iter().filter_map(|(_, line)| Some(line.split_once(':')?.0.trim().to_lowercase())));
-    }
-    let mut known = std::collections::HashSet::new();
-    names.retain(|name| known.insert(name.clone()));
-    let mut maps = Vec::new();
-    for item in listed.iter().filter(|item| *item != "unix:passwd.byname" && !aliases.contains(item)) {
-        match Table::parse(item) {
-            Some(table) => maps.push(
-                table::reference(&table, Purpose::Keys, context.files, &mut context.draft)
-                    .unwrap_or_else(|why| context.waiting("local_recipient_maps", item, &why)),
-            ),
-            None => context.missing("local_recipient_maps", format!("\"{item}\" is no table")),
-        }
-    }
-    if !maps.is_empty() {
-        let text = "names without a domain exist in all local domains, and not in mydestination only";
-        context.effect(Effect::Taken, "local_recipient_maps", text);
-    }
-    let whole_domains = whole_domains(context, "local_recipient_maps");
-    Recipients::Listed { maps, names, whole_domains }
-}
-
-/// Returns whether local(8) has mailboxes for the accounts of the machine only.
-fn has_accounts_only(context: &Context<'_>) -> bool {
-    let others = [
-        "mailbox_transport",
-        "mailbox_transport_maps",
-        "fallback_transport",
-        "fallback_transport_maps",
-        "luser_relay",
-    ];
-    others.iter().all(|name| context.main.value(name).is_empty())
-}
-
-/// Returns the domains whose addresses all exist by keys such as `@example.com`: `local.users` is not asked for these.
-fn whole_domains(context: &mut Context<'_>, parameter: &str) -> Vec<String> {
-    let mut domains = Vec::new();
-    for (place, key) in domain_keys(context, parameter) {
-        match Domain::parse(&key[1..]) {
-            Ok(domain) => {
-                let domain = domain.key().into_owned();
-                if domains.is_empty() {
-                    context.note(parameter, format!("`{key}` ({place}) and others like it stand as patterns in the file local-domains-with-all-users: local.users is asked for whole addresses"));
-                }
-                domains.push(domain);
-            }
-            Err(_) => no_domain(
-                context,
-                parameter,
-                &place,
-                &key,
-                "/@example\\.com$/ x in a file of local.users, regex:FILE,",
-            ),
-        }
-    }
-    domains
-}
-
-/// Returns the keys of the tables of a parameter that begin with `@`, each with its place.
-fn domain_keys(context: &Context<'_>, parameter: &str) -> Vec<(String, String)> {
-    let tables = items(&context.main.value(parameter));
-    tables
-        .iter()
-        .filter_map(|item| Table::parse(item))
-        .flat_map(|table| table.domain_keys(context.files))
-        .collect()
-}
-
-/// Tells of a key that would be for all domains, or for none.
-fn no_domain(context: &mut Context<'_>, parameter: &str, place: &str, key: &str, instead: &str) {
-    context.missing(
-        parameter,
-        format!(
-            "`{key}` ({place}) has no domain, and nothing is for all domains: write {instead} for each domain"
-        ),
-    );
-}
-
-/// Tells of catch-alls: which of them have no counterpart, and what the others take.
-fn catch_alls(context: &mut Context<'_>, parameter: &str) {
-    let mut is_told = false;
-    for (place, key) in domain_keys(context, parameter) {
-        if !is_domain(&key[1..]) {
-            no_domain(context, parameter, &place, &key, "a line such as `@example.com user@example.com`");
-        } else if parameter == "virtual_alias_maps" && !is_told {
-            is_told = true;
-            context.note(parameter, format!("`{key}` ({place}) is a catch-all: every address of the domain exists, and those of users are taken, too, unless the map has a line for each (`user@example.com user@example.com`)"));
-        }
-    }
-}
-
-fn listed(context: &mut Context<'_>, parameter: &str) -> Recipients {
-    context.mapped(parameter);
-    let tables: Vec<Table> =
-        items(&context.main.value(parameter)).iter().filter_map(|item| Table::parse(item)).collect();
-    // A table with each key is for these domains only, and `local.users` is for all.
-    if tables.is_empty() || tables.iter().any(|table| table.kind == "static") {
-        return Recipients::Any;
-    }
-    if tables.iter().any(|table| matches!(&*table.kind, "regexp" | "pcre")) {
-        context.effect(Effect::Taken, parameter, "its patterns are for the addresses of all local domains");
-    }
-    let maps = context.maps(parameter, Purpose::Keys);
-    Recipients::Listed { maps, names: Vec::new(), whole_domains: whole_domains(context, parameter) }
-}
-
-/// Writes `local.users`. It is one list for all local domains, so users of some domains only stand in a file, with their
-/// domains.
-fn users(context: &mut Context<'_>, classes: &[Class]) {
-    if classes.iter().all(|class| matches!(class.recipients, Recipients::Any)) {
-        return;
-    }
-    let is_open =
-        |class: &&Class| matches!(class.recipients, Recipients::Any) && !class.domains.maps.is_empty();
-    if let Some(class) = classes.iter().find(is_open) {
-        let map = &class.domains.maps[0];
-        return context.effect(Effect::Taken, class.parameter, format!("every address of the domains of {map} exists, and local.users cannot say so for a map: it is left out, and so every name of all local domains exists"));
-    }
-    let (mut users, mut file, mut patterns) = (vec!["postmaster".to_owned()], String::new(), String::new());
-    for class in classes {
-        let mut add = |domain: String| patterns.push_str(&format!("/@{domain}$/ x\n"));
-        match &class.recipients {
-            Recipients::Any => class.domains.expressions().for_each(add),
-            Recipients::Listed { maps, names, whole_domains } => {
-                whole_domains.iter().for_each(|domain| add(domain.replace('.', "\\.")));
-                users.extend(maps.iter().cloned());
-                if classes.len() == 1 && !names.is_empty() && *names == context.files.users() {
-                    users.push("accounts:/etc/passwd".to_owned());
-                } else {
-                    for domain in &class.domains.names {
-                        names.iter().for_each(|name| file.push_str(&format!("{name}@{domain} x\n")));
-                    }
-                    if let Some(map) = class.domains.maps.first().filter(|_| !names.is_empty()) {
-                        names.iter().for_each(|name| file.push_str(&format!("{name} x\n")));
-                        let text = format!(
-                            "the domains of {map} are not known here: the accounts of this machine exist in all local domains"
-                        );
-                        context.effect(Effect::Taken, class.parameter, text);
-                    }
-                }
-            }
-        }
-    }
-    if !file.is_empty() {
-        context.note(
-            "local_recipient_maps",
-            "the users of the machine are listed in the file local-users as they are now: add new ones there",
-        );
-        context.draft.add_file("local-users", format!("# Users of some local domains only\n{file}"), false);
-        users.push("text:local-users".to_owned());
-    }
-    if !patterns.is_empty() {
-        context.draft.add_file(
-            "local-domains-with-all-users",
-            format!("# Local domains in which every address exists\n{patterns}"),
-            false,
-        );
-        users.push("regex:local-domains-with-all-users".to_owned());
-    }
-    context.draft.extend(
-        "[local]",
-        "users",
-        users,
-        "local_recipient_maps, virtual_mailbox_maps, relay_recipient_maps",
-    );
-}
-
-const BCC: &str =
-    "copies are for the addresses that aliases lead to, and no map changes the addresses of copies";
-
-fn addresses(context: &mut Context<'_>) {
-    for (parameter, key, purpose) in [
-        ("alias_maps", "aliases", Purpose::Aliases),
-        ("virtual_alias_maps", "virtual", Purpose::Keys),
-        ("canonical_maps", "canonical", Purpose::Keys),
-        ("smtp_generic_maps", "generic", Purpose::Keys),
-        ("sender_bcc_maps", "sender_bcc", Purpose::Keys),
-        ("recipient_bcc_maps", "recipient_bcc", Purpose::Keys),
-    ] {
-        context.mapped(parameter);
-        if purpose == Purpose::Aliases && !context.main.value("local_transport").starts_with("local") {
-            // Only local(8) looks into aliases.
-            continue;
-        }
-        let maps =
-            if key.ends_with("_bcc") { copies(context, parameter) } else { context.maps(parameter, purpose) };
-        if purpose == Purpose::Keys {
-            catch_alls(context, parameter);
-        }
-        if !maps.is_empty() {
-            let from = context.place(parameter);
-            if purpose == Purpose::Aliases {
-                programs_of_aliases(context, &maps);
-            }
-            if key == "generic" && !context.main.value("recipient_delimiter").is_empty() {
-                let text = "a detail stays behind the changed address, which Postfix leaves out by default";
-                context.effect(Effect::Addresses, parameter, text);
-            }
-            if key.ends_with("_bcc") {
-                context.effect(Effect::Addresses, parameter, BCC);
-            }
-            context.draft.extend("[addresses]", key, maps, &from);
-        }
-    }
-    if let Some(address) = context.given("always_bcc").filter(|address| !address.is_empty()) {
-        let address = if address.contains('@') { address } else { format!("{address}@{}", context.hostname) };
-        context.draft.extend("[addresses]", "bcc", [address], "always_bcc");
-        if ["virtual_alias_maps", "canonical_maps"].iter().any(|name| !context.main.value(name).is_empty()) {
-            context.effect(Effect::Addresses, "always_bcc", BCC);
-        }
-    }
-    let delimiter = context.main.value("recipient_delimiter");
-    context.mapped("recipient_delimiter");
-    if delimiter.chars().count() > 1 {
-        context.effect(
-            Effect::Refused,
-            "recipient_delimiter",
-            "only the first character separates details: mail for users with another one is for users of that name",
-        );
-    }
-    let delimiter: String = delimiter.chars().take(1).collect();
-    let from = context.place("recipient_delimiter");
-    context.draft.set("[addresses]", "separator", delimiter, &from);
-    let masquerade = context.main.value("masquerade_domains");
-    if !masquerade.is_empty() {
-        let (plain, others): (Vec<String>, Vec<String>) =
-            items(&masquerade).into_iter().partition(|item| !item.starts_with('!'));
-        context.note("masquerade_domains", "the reverse-path is changed, the header is not");
-        if !others.is_empty() {
-            context.effect(
-                Effect::Addresses,
-                "masquerade_domains",
-                format!("no domain can be left out: {}", others.join(", ")),
-            );
-        }
-        context.draft.extend(
-            "[addresses]",
-            "masquerade",
-            plain.iter().map(|name| name.to_lowercase()),
-            "masquerade_domains",
-        );
-    }
-    for parameter in ["sender_canonical_maps", "recipient_canonical_maps"] {
-        if !context.main.value(parameter).is_empty() {
-            context.effect(Effect::Addresses, parameter, "it is left out: addresses.canonical changes senders and recipients; use it if both may change, or addresses.virtual for recipients");
-        }
-    }
-}
-
-/// Returns the maps of copies. Names without a domain are at this host, and a map of copies has whole addresses.
-fn copies(context: &mut Context<'_>, parameter: &str) -> Vec<String> {
-    let mut maps = Vec::new();
-    for item in items(&context.main.value(parameter)) {
-        let entries = Table::parse(&item).and_then(|table| table.entries(context.files).ok());
-        let entries = entries.filter(|all| all.iter().any(|entry| !entry.value.contains('@')));
-        let Some(entries) = entries else {
-            maps.extend(context.map(parameter, &item, Purpose::Keys));
-            continue;
-        };
-        let line = |TableEntry { key, value }: TableEntry| match value.contains('@') {
-            true => format!("{key} {value}\n"),
-            false => format!("{key} {value}@{}\n", context.hostname),
-        };
-        let (name, text) =
-            (format!("copies-{}", context.draft.files.len()), entries.into_iter().map(line).collect());
-        context.draft.add_file(&name, text, false);
-        maps.push(format!("text:{name}"));
-    }
-    maps
-}
-
-/// Programs and files of aliases must be named in the configuration.
-fn programs_of_aliases(context: &mut Context<'_>, maps: &[String]) {
-    for path in maps.iter().filter_map(|map| map.strip_prefix("aliases:")) {
-        let file = context.files.read(Path::new(path)).unwrap_or_default();
-        let text = String::from_utf8_lossy(&file).into_owned();
-        let lines = logical_lines(&text);
-        let targets = lines.iter().filter_map(|(_, line)| line.split_once(':')).map(|(_, targets)| targets);
-        let has_program = targets.clone().any(|targets| targets.contains('|'));
-        let has_file = targets
-            .flat_map(|targets| targets.split(','))
-            .any(|target| target.trim().trim_matches('"').starts_with('/'));
-        if has_program || has_file {
-            context.effect(Effect::Refused, "alias_maps", format!("{path} has programs or files: mail for them waits until addresses.programs and addresses.files name them"));
-        }
     }
 }

@@ -132,10 +132,6 @@ const NAMES: &[(&str, Treatment)] = &[
     ("header_size_limit", Note("a header over limits.max_header_size is refused, not cut")),
     ("mailbox_size_limit virtual_mailbox_limit", Matters(Effect::Taken, NO_QUOTA)),
     ("mailbox_command_maps", Matters(Effect::Elsewhere, "start programs with `pipe` in a [[route]]")),
-    (
-        "luser_relay",
-        Matters(Effect::Elsewhere, "write a catch-all into a map of addresses.virtual: @example.com user"),
-    ),
     ("forward_path", Matters(Effect::Elsewhere, "files .forward are not read; write aliases")),
     ("allow_mail_to_commands", Note("addresses.programs names the programs of aliases")),
     ("allow_mail_to_files", Note("addresses.files names the files of aliases")),
@@ -150,10 +146,6 @@ const NAMES: &[(&str, Treatment)] = &[
     ("masquerade_exceptions", Matters(Effect::Addresses, "masquerade is for all users")),
     ("masquerade_classes", Matters(Effect::Addresses, "the reverse-path is changed, and nothing else")),
     ("parent_domain_matches_subdomains", Note("a pattern *.example.com stands for subdomains")),
-    (
-        "relocated_maps",
-        Matters(Effect::Taken, "write a route or a rule with `reject` and the text for the sender"),
-    ),
     (
         "proxy_interfaces",
         Note(

@@ -6,7 +6,8 @@ use super::{
         table::{Table, TableEntry},
     },
     Context,
-    routes::{Hop, add_hop, by_rule, class, entries_of, hop, waits},
+    routes::{Hop, add_hop, class, entries_of, hop, waits},
+    transports::by_rule,
 };
 use crate::{
     draft::{Section, Value},

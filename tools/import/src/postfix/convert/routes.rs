@@ -5,12 +5,14 @@ use super::{
         main_cf::items,
         table::{Table, TableEntry},
     },
-    Context, domains,
+    Context,
+    domains::{self, Classes},
     local::{local_transports, mailbox, virtual_mailboxes},
+    transports,
 };
 use crate::places::is_domain;
 use crate::{
-    draft::{Section, plain_word, quoted},
+    draft::{Section, quoted},
     report::Effect,
 };
 
@@ -34,21 +36,25 @@ pub(super) enum Hop {
 }
 
 /// More routes than this are hard to read; a table of such a size has another purpose.
-const ROUTES_MAX: usize = 2000;
+pub(super) const ROUTES_MAX: usize = 2000;
 
 pub(super) fn write(context: &mut Context<'_>) {
-    let [own, aliases, mailboxes, relay] = domains::classes(context);
+    let Classes { own, aliases, mailboxes, relay, .. } = domains::classes(context);
+    ["local_transport", "relay_transport", "virtual_transport"].iter().for_each(|name| context.mapped(name));
+    let excluded: Vec<String> =
+        relay.excluded.iter().flat_map(|name| [name.clone(), format!("*.{name}")]).collect();
     let (own, mailboxes, relay) = (own.patterns(), mailboxes.patterns(), relay.patterns());
-    transport_maps(context, &own);
+    transports::write(context, &[own.clone(), mailboxes.clone(), relay.clone()]);
     local_transports(context, &own);
     if !mailboxes.is_empty() {
         virtual_mailboxes(context, &mailboxes);
     }
-    let mut own = if own.is_empty() && context.main.value("relayhost").is_empty() {
-        vec![context.hostname.clone()]
-    } else {
-        own
-    };
+    let mut own = own;
+    let taken =
+        [&own, &mailboxes, &relay, &aliases.patterns()].iter().any(|all| all.contains(&context.hostname));
+    if !taken && !domains::sends_all_away(context) {
+        own.push(context.hostname.clone());
+    }
     if !own.is_empty() {
         // Of these domains, the aliases do not have the postmaster, whom Postrider accepts: the smarthost would send him back.
         own.extend(aliases.patterns());
@@ -56,6 +62,7 @@ pub(super) fn write(context: &mut Context<'_>) {
     class(context, &own, "local_transport", "mydestination", "");
     let others = sender_dependent(context, &relay);
     let relayhost = context.main.value("relayhost");
+    class(context, &excluded, "default_transport", "relay_domains", &relayhost);
     class(context, &relay, "relay_transport", "relay_domains", &relayhost);
     others.into_iter().for_each(|section| context.draft.push(section));
     tls_policies(context);
@@ -144,7 +151,7 @@ fn reply(text: &str) -> String {
 }
 
 /// Returns the reply of the transport `retry`: clients try again, and mail of this machine is held.
-fn later(transport: &str) -> Option<String> {
+pub(super) fn later(transport: &str) -> Option<String> {
     let text = transport.strip_prefix("retry:")?;
     Some(reply(text).replacen("550 5", "450 4", 1))
 }
@@ -222,15 +229,26 @@ pub(super) fn add_hop(
 }
 
 /// Overrides of services that a route has keys for.
-pub(super) const OF_ROUTES: [&str; 3] = ["smtp_bind_address", "smtp_helo_name", "smtp_tls_security_level"];
+pub(super) const OF_ROUTES: [&str; 5] = [
+    "smtp_bind_address",
+    "smtp_helo_name",
+    "smtp_tls_security_level",
+    "smtp_fallback_relay",
+    "fallback_relay",
+];
 
 /// Returns an override of the service that a transport names.
 fn of_service(context: &Context<'_>, transport: &str, name: &str) -> Option<String> {
+    service_value(context, transport, name).filter(|value| !value.is_empty())
+}
+
+/// The same, empty or not.
+fn service_value(context: &Context<'_>, transport: &str, name: &str) -> Option<String> {
     let service = Some(transport.split(':').next().unwrap_or_default()).filter(|name| !name.is_empty());
     let service = service.unwrap_or("smtp");
     let found = context.master.services.iter().find(|one| one.kind == "unix" && one.name == service)?;
     let (_, value) = found.overrides.iter().find(|(other, _)| other == name)?;
-    Some(context.main.expand(value)).filter(|value| !value.is_empty())
+    Some(context.main.expand(value))
 }
 
 /// The same for the mail of a sender.
@@ -251,6 +269,14 @@ fn add_hop_for(
         for (name, key) in [("smtp_bind_address", "source_address"), ("smtp_helo_name", "ehlo_name")] {
             section = section.with_some(key, of_service(context, transport, name));
         }
+    }
+    let fallback = fallback(context, transport);
+    if !fallback.is_empty() && matches!(hop, Hop::Smarthost { .. } | Hop::Mx) {
+        if *hop == Hop::Mx {
+            let text = "mail for domains that do not exist is returned, and does not go there";
+            context.effect(Effect::Elsewhere, "smtp_fallback_relay", text);
+        }
+        section = section.with("fallback", fallback);
     }
     let tls = match tls_level(&level) {
         Ok(tls) => tls,
@@ -386,161 +412,11 @@ pub(super) fn waits(context: &mut Context<'_>, parameter: &str, domains: Vec<Str
 }
 
 /// Returns the next hop of a transport that may leave it to a relay host.
-fn off_host(context: &Context<'_>, transport: &str, relayhost: &str) -> Result<Hop, String> {
+pub(super) fn off_host(context: &Context<'_>, transport: &str, relayhost: &str) -> Result<Hop, String> {
     match hop(context, transport)? {
         Hop::Mx if !relayhost.is_empty() => smarthost(relayhost),
         hop => Ok(hop),
     }
-}
-
-fn transport_maps(context: &mut Context<'_>, own: &[String]) {
-    let value = context.main.value("transport_maps");
-    context.mapped("transport_maps");
-    let mut entries = Vec::new();
-    for item in items(&value) {
-        match Table::parse(&item).map(|table| table.entries(context.files)) {
-            Some(Ok(found)) => entries.extend(found),
-            Some(Err(why)) => {
-                let map = context
-                    .reference(&item)
-                    .unwrap_or_else(|_| context.waiting("transport_maps", &item, &why));
-                waits(
-                    context,
-                    "transport_maps",
-                    vec![map],
-                    &format!("the next hops of {item} are not known: write a [[route]] for each"),
-                );
-            }
-            None => context.missing("transport_maps", format!("\"{item}\" is no table")),
-        }
-    }
-    if entries.len() > ROUTES_MAX {
-        context.effect(
-            Effect::Elsewhere,
-            "transport_maps",
-            format!("only the first {ROUTES_MAX} of {} entries are routes", entries.len()),
-        );
-        entries.truncate(ROUTES_MAX);
-    }
-    // The first table that has a key counts.
-    let mut known = std::collections::HashSet::new();
-    entries.retain(|entry| known.insert(entry.key.to_lowercase()));
-    // The most exact key counts in Postfix, the first route that matches in Postrider.
-    let order = |entry: &TableEntry| match (entry.key.contains('@'), &*entry.key, entry.key.starts_with('.'))
-    {
-        (true, _, _) => 0,
-        (false, "*", _) => 3,
-        (false, _, true) => 2,
-        (false, _, false) => 1,
-    };
-    entries.sort_by_key(|entry| {
-        (order(entry), std::cmp::Reverse(entry.key.len() * usize::from(order(entry) == 2)))
-    });
-    // Domains with one next hop are one route.
-    let mut grouped: Vec<(String, Vec<String>)> = Vec::new();
-    let parents = context.main.value("parent_domain_matches_subdomains");
-    for entry in entries {
-        if entry.key.contains('@') {
-            address_route(context, &entry);
-            continue;
-        }
-        let mut domains = match entry.key.strip_prefix('.') {
-            _ if entry.key == "*" => vec!["*".to_owned()],
-            Some(domain) => vec![format!("*.{domain}")],
-            None => vec![entry.key.clone()],
-        };
-        if parents.contains("transport_maps") && !entry.key.starts_with(['.', '*']) {
-            domains.push(format!("*.{}", entry.key));
-        }
-        let is_valid = |domain: &String| domain == "*" || is_domain(domain.trim_start_matches("*."));
-        if !domains.iter().all(is_valid) {
-            context.missing("transport_maps", format!("{}: no domain", entry.key));
-            continue;
-        }
-        match grouped.last_mut() {
-            Some((value, group)) if *value == entry.value => group.extend(domains),
-            _ => grouped.push((entry.value, domains)),
-        }
-    }
-    for (value, domains) in grouped {
-        // transport(5): do what would be done without the table.
-        let is_unchanged = value.trim() == ":";
-        let (local_domains, domains): (Vec<String>, Vec<String>) =
-            domains.into_iter().partition(|domain| is_unchanged && own.contains(domain));
-        class(context, &local_domains, "local_transport", "mydestination", "");
-        if domains.is_empty() {
-            continue;
-        }
-        if let Some(domain) =
-            domains.iter().find(|domain| own.contains(domain) || **domain == "*" && !own.is_empty())
-        {
-            let text = format!(
-                "{domain}: accounts and aliases of this machine are looked up before the mail goes there"
-            );
-            context.effect(Effect::Elsewhere, "transport_maps", text);
-        }
-        defer(context, &value, &domains);
-        let relayhost = if is_unchanged { context.main.value("relayhost") } else { String::new() };
-        let found = off_host(context, &value, &relayhost);
-        match found {
-            Ok(hop) => {
-                let section = Section::new("[[route]]", "transport_maps").with("domains", domains);
-                if let Some(section) = add_hop(context, section, (&hop, &value), "transport_maps") {
-                    context.draft.push(section);
-                }
-            }
-            Err(why) => waits(context, "transport_maps", domains, &why),
-        }
-    }
-}
-
-/// Adds the rule of the transport `retry`.
-fn defer(context: &mut Context<'_>, transport: &str, domains: &[String]) {
-    let Some(reply) = later(transport) else { return };
-    let named = domains.iter().filter(|domain| *domain != "*").cloned().collect::<Vec<_>>();
-    let rule = Section::new("[[rule]]", "transport_maps").with("for", "all").with("to", named.clone());
-    let clients = ["mx", "relay", "submission", "submissions"].map(str::to_owned).to_vec();
-    if !named.is_empty() {
-        context.draft.push(rule.with("listener", clients).with("defer", reply));
-    }
-}
-
-/// A next hop of one address: a rule chooses a route by its name, or has the verdict itself.
-fn address_route(context: &mut Context<'_>, entry: &TableEntry) {
-    let comment = format!("transport_maps: {}", entry.key);
-    let rule = Section::new("[[rule]]", comment).with("for", "all").with("to", vec![entry.key.clone()]);
-    context.effect(Effect::Elsewhere, "transport_maps", format!("{}: mail of clients for this address takes its way; mail of local programs, and mail for aliases of the address, takes that of the domain", entry.key));
-    by_rule(context, rule, &entry.key, &entry.value, "transport_maps");
-}
-
-/// Adds a rule with the verdict of a transport, or with a route of its own.
-pub(super) fn by_rule(
-    context: &mut Context<'_>,
-    rule: Section,
-    name: &str,
-    transport: &str,
-    parameter: &str,
-) {
-    let hop = hop(context, transport).unwrap_or_else(|why| {
-        context.effect(Effect::Elsewhere, parameter, format!("{name}: {why}; until then the mail is held"));
-        Hop::Hold
-    });
-    let rule = match &hop {
-        Hop::Hold => match later(transport) {
-            Some(reply) => rule.with("defer", reply),
-            None => rule.with("hold", true),
-        },
-        Hop::Discard => rule.with("discard", true),
-        Hop::Reject(reply) => rule.with("reject", reply.clone()),
-        _ => {
-            let name = plain_word(name);
-            let section = Section::new("[[route]]", parameter).with("name", name.clone());
-            let Some(section) = add_hop(context, section, (&hop, transport), parameter) else { return };
-            context.draft.push(section);
-            rule.with("route", name)
-        }
-    };
-    context.draft.push(rule);
 }
 
 /// Returns the level of TLS for a next hop, as Postfix names it.
@@ -555,7 +431,7 @@ pub(super) fn entries_of(context: &mut Context<'_>, parameter: &str) -> Vec<Tabl
     let mut entries = Vec::new();
     context.mapped(parameter);
     for item in items(&context.main.value(parameter)) {
-        match Table::parse(&item).map(|table| table.entries(context.files)) {
+        match Table::parse(&item).map(|table| table.keyed_entries(context.files)) {
             Some(Ok(found)) => entries.extend(found.into_iter().take(ROUTES_MAX)),
             Some(Err(why)) => context.effect(
                 Effect::Elsewhere,
@@ -660,17 +536,7 @@ fn default_transport(context: &mut Context<'_>) {
     let relayhost = context.main.value("relayhost");
     context.mapped("relayhost");
     let transport = context.main.value("default_transport");
-    let fallback: Vec<String> = ["smtp_fallback_relay", "fallback_relay"]
-        .iter()
-        .flat_map(|name| {
-            context.mapped(name);
-            items(&context.main.value(name))
-        })
-        .filter_map(|host| match smarthost(&host) {
-            Ok(Hop::Smarthost { host, .. }) => Some(host),
-            _ => None,
-        })
-        .collect();
+    let fallback = fallback(context, &transport);
     let hop = match off_host(context, &transport, &relayhost) {
         Ok(hop) => hop,
         Err(why) => return waits(context, "default_transport", vec!["*".to_owned()], &why),
@@ -694,12 +560,20 @@ fn default_transport(context: &mut Context<'_>) {
     let section =
         Section::new("[[route]]", "relayhost, default_transport").with("domains", vec!["*".to_owned()]);
     let parameter = if relayhost.is_empty() { "default_transport" } else { "relayhost" };
-    if let Some(mut section) = add_hop(context, section, (&hop, &transport), parameter) {
-        if !fallback.is_empty() && matches!(hop, Hop::Smarthost { .. } | Hop::Mx | Hop::Lmtp(_)) {
-            let text = "it is for mail of the route to all domains that waits for its next hop: other routes have none, and mail for domains that do not exist is returned";
-            context.effect(Effect::Elsewhere, "smtp_fallback_relay", text);
-            section = section.with("fallback", fallback);
-        }
+    if let Some(section) = add_hop(context, section, (&hop, &transport), parameter) {
         context.draft.push(section);
     }
+}
+
+/// Returns the hosts for mail that the next hop of a transport does not take.
+fn fallback(context: &mut Context<'_>, transport: &str) -> Vec<String> {
+    let names = ["smtp_fallback_relay", "fallback_relay"];
+    names.iter().for_each(|name| context.mapped(name));
+    let of_service = names.iter().find_map(|name| service_value(context, transport, name));
+    let hosts = of_service.unwrap_or_else(|| names.map(|name| context.main.value(name)).join(" "));
+    let host = |host: &String| match smarthost(host) {
+        Ok(Hop::Smarthost { host, .. }) => Some(host),
+        _ => None,
+    };
+    items(&hosts).iter().filter_map(host).collect()
 }
