@@ -218,6 +218,13 @@ pub(crate) fn sendmail(asked: &Asked<'_>) -> Option<&'static str> {
         {
             Some("the report says what DISCARD is for: unknown users of a message that is discarded")
         }
+        _ if asked.lines("is for this domain, too; Sendmail looks up").any(|words| {
+            let addresses = [asked.sender(), asked.recipient()];
+            words.iter().any(|word| addresses.iter().any(|one| one.ends_with(&format!("@{word}"))))
+        }) =>
+        {
+            Some("the report says which rules are for other names of a domain, too")
+        }
         b'2' if ALIASES.contains(&asked.name())
             && asked
                 .lines("looks up no name that an alias gave")

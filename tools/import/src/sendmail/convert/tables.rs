@@ -8,6 +8,7 @@ use crate::{
     draft::{Section, Value, quoted},
     postfix::TableEntry,
 };
+use std::{cell::RefCell, collections::BTreeSet};
 
 impl Converter<'_> {
     /// Domains with virtual addresses only.
@@ -199,10 +200,27 @@ impl Converter<'_> {
         };
         let is_rule = |section: &Section| section.header() == "[[rule]]";
         let sections = self.draft.sections_mut();
+        let wide = RefCell::new(BTreeSet::new());
+        let note = |key: &str, patterns: &mut Vec<String>| {
+            let patterns =
+                patterns.iter().filter(|pattern| key != "client_name" && pattern.starts_with("*."));
+            for (pattern, (old, new)) in patterns.flat_map(|one| renamed.iter().map(move |pair| (one, pair)))
+            {
+                if covers(pattern, old) && !covers(pattern, new) {
+                    wide.borrow_mut().insert(format!(
+                        "{old}: a rule for {pattern} is for this domain, too; Sendmail looks up {new} only"
+                    ));
+                }
+            }
+        };
+        sections.iter_mut().filter(|section| is_rule(section)).for_each(|rule| rule.change_lists(note));
         sections.iter_mut().filter(|section| is_rule(section)).for_each(|rule| rule.change_lists(change));
         let is_empty = |section: &Section, key| section.value(key) == Some(&Value::List(Vec::new()));
         sections
             .retain(|section| !is_rule(section) || !["from", "to"].iter().any(|key| is_empty(section, key)));
+        for text in wide.into_inner() {
+            self.report.effect(Effect::Refused, "domaintable", text);
+        }
     }
 
     pub(super) fn mailertable(&mut self) {
