@@ -83,6 +83,7 @@ pub(super) fn write(context: &mut Context<'_>) {
             _ => {}
         }
         if purpose == Purpose::Keys {
+            tables.iter().for_each(|item| tell_of_names(context, parameter, item));
             catch_alls(context, parameter);
             maps.extend(details(context, parameter, &tables));
         }
@@ -149,6 +150,17 @@ fn details(context: &mut Context<'_>, parameter: &str, tables: &[String]) -> Opt
     }
     let text = format!("/^([^@\"]+[{separator}][^@]*)@([^@]+)$/ ${{1}}@${{2}}\n");
     Some(format!("regex:{}", context.draft.add_numbered("details", text)))
+}
+
+/// Servers are asked for whole addresses and for domains.
+fn tell_of_names(context: &mut Context<'_>, parameter: &str, item: &str) {
+    let is_server = Table::parse(item)
+        .is_some_and(|table| matches!(&*table.kind, "pgsql" | "sqlite" | "ldap" | "socketmap"));
+    if is_server && !context.main.value("mydestination").is_empty() {
+        let text =
+            format!("{item} is asked for no names without a domain, as Postfix does for its own domains");
+        context.effect(Effect::Addresses, parameter, text);
+    }
 }
 
 /// Tells that patterns are for more addresses than in Postfix.
@@ -264,6 +276,7 @@ fn copies(context: &mut Context<'_>) {
             },
         );
         catch_alls(context, parameter);
+        tables.iter().for_each(|item| tell_of_names(context, parameter, item));
         if !is_exact && !tables.is_empty() {
             context.effect(Effect::Addresses, parameter, BCC);
         }
