@@ -12,6 +12,7 @@ pub mod exim;
 mod files;
 #[cfg(test)]
 mod memory_files;
+mod milter;
 mod package;
 mod places;
 pub mod postfix;
@@ -19,6 +20,7 @@ mod queued;
 mod report;
 mod seen;
 pub mod sendmail;
+mod time;
 mod wire;
 
 pub use draft::{Draft, ExtraFile};

@@ -18,7 +18,7 @@ mod users;
 use super::{main_cf::MainCf, master_cf::MasterCf, restrictions};
 use crate::{Draft, Files, Report};
 use context::Context;
-pub(in crate::postfix) use context::Context as RestrictionContext;
+pub(in crate::postfix) use context::{Context as RestrictionContext, Door};
 
 /// Returns the configuration of Postrider that does what these files do, and a report about each setting. `dir` is the
 /// directory of the files.

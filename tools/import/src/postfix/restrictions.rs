@@ -2,7 +2,7 @@
 
 use super::{
     access::{Action, Group, groups, network, network_text, subject},
-    convert::RestrictionContext as Context,
+    convert::{Door, RestrictionContext as Context},
     main_cf::{MainCf, items},
     table::Table,
 };
@@ -246,15 +246,15 @@ pub(super) fn write(context: &mut Context<'_>) {
     let has_logins = context.draft.has("[auth]");
     let networks = context.networks.clone();
     let mut doors = context.doors.clone();
-    doors.dedup_by(|one, other| one.0 == other.0 && one.1 == other.1);
-    let kinds: Vec<&str> = doors.iter().map(|(kind, _)| *kind).collect();
+    doors.dedup_by(|one, other| one.kind == other.kind && one.lists == other.lists);
+    let kinds: Vec<&str> = doors.iter().map(|door| door.kind).collect();
     let mut written: Vec<(&str, Lists)> = Vec::new();
-    for (kind, lists) in &doors {
+    for Door { kind, lists, .. } in &doors {
         if written.iter().any(|(_, other)| other == lists) {
             continue;
         }
         let same: Vec<&str> =
-            doors.iter().filter(|(_, other)| other == lists).map(|(kind, _)| *kind).collect();
+            doors.iter().filter(|other| other.lists == *lists).map(|other| other.kind).collect();
         if written.iter().any(|(other, _)| same.contains(other)) {
             context.effect(Effect::Refused, LISTS[4], format!("several listeners of the kind {kind} have lists of their own: the rules of all of them are for each"));
         }

@@ -16,6 +16,7 @@ use crate::{
     places::Places,
     postfix::{TableEntry, entries, logical_lines},
     report::AS_DAEMON,
+    time::is_time,
 };
 use std::path::Path;
 use verdicts::{call_verdict, cf_option, define, effect_of, feature};
@@ -568,9 +569,7 @@ impl Converter<'_> {
         ];
         for (option, define, key, usual) in times {
             let value = self.option(option, define).unwrap_or_else(|| usual.to_owned());
-            let is_time =
-                value.ends_with(['s', 'm', 'h', 'd', 'w']) && value[..value.len() - 1].parse::<u64>().is_ok();
-            self.draft.set("[queue]", key, if is_time { value } else { usual.to_owned() }, option);
+            self.draft.set("[queue]", key, if is_time(&value) { value } else { usual.to_owned() }, option);
         }
         for (option, define, section, key, least) in [
             ("MaxMessageSize", "confMAX_MESSAGE_SIZE", "[limits]", "max_message_size", 65_536),

@@ -10,6 +10,7 @@ use crate::{
     exim::conf::{Conf, Driver, list_items},
     places::Places,
     report::AS_DAEMON,
+    time::is_time,
 };
 use std::path::Path;
 
@@ -709,9 +710,6 @@ impl Converter<'_> {
 
     /// `* * F,2h,15m; G,16h,1h,1.5; F,4d,6h`.
     fn retry(&mut self, rule: &str) -> Verdict {
-        let is_time = |text: &&str| {
-            text.ends_with(['s', 'm', 'h', 'd', 'w']) && text[..text.len() - 1].parse::<u64>().is_ok()
-        };
         let parts: Vec<Vec<&str>> = rule
             .split(';')
             .map(|part| part.rsplit(char::is_whitespace).next().unwrap_or(part).split(',').collect())

@@ -12,6 +12,17 @@ use super::{
 use crate::{Draft, Files, Report, Verdict, draft::Section, places::is_domain, report::Effect};
 use std::{collections::HashMap, path::Path};
 
+/// A listener for clients.
+#[derive(Debug, Clone)]
+pub(in super::super) struct Door {
+    /// The kind of `[[listen]]`.
+    pub(in super::super) kind: &'static str,
+    /// Its restriction lists.
+    pub(in super::super) lists: Lists,
+    /// The line of its service in `master.cf`.
+    pub(super) line: usize,
+}
+
 /// State of a conversion.
 pub(in super::super) struct Context<'a> {
     pub(in super::super) main: MainCf,
@@ -27,8 +38,8 @@ pub(in super::super) struct Context<'a> {
     notes: Vec<String>,
     /// What matters most.
     effects: Vec<(Effect, String, String)>,
-    /// The restriction lists of each listener, by its kind.
-    pub(in super::super) doors: Vec<(&'static str, Lists)>,
+    /// The listeners for clients.
+    pub(in super::super) doors: Vec<Door>,
     /// Recipients that rules refuse.
     pub(super) unlisted: Vec<Unlisted>,
     /// `mynetworks`.

@@ -359,8 +359,8 @@ fn relay_networks(context: &mut Context<'_>) {
     let lists: Vec<Lists> = context
         .doors
         .iter()
-        .filter(|(kind, _)| !kind.starts_with("submission"))
-        .map(|(_, lists)| lists.clone())
+        .filter(|door| !door.kind.starts_with("submission"))
+        .map(|door| door.lists.clone())
         .collect();
     let inside = lists.iter().map(|lists| lists.may(context, INSIDE, false)).min().unwrap_or(May::Yes);
     let mut more: Vec<String> = lists.iter().flat_map(|lists| lists.relaying(context)).collect();

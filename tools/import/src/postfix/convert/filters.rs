@@ -1,16 +1,14 @@
 //! Milters: `smtpd_milters`, with the overrides of services, and `non_smtpd_milters`.
 
-use super::{Context, numbers::seconds};
+use super::{Context, context::Door};
 use crate::{
     Verdict,
     draft::{Section, plain_word},
+    milter,
     postfix::main_cf::{MainCf, items},
     report::Effect,
+    time::seconds,
 };
-
-/// The longest times that a filter may have here.
-const ANSWER_MAX_SECONDS: u64 = 25;
-const CONTENT_MAX_SECONDS: u64 = 540;
 
 /// One milter of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,36 +87,28 @@ fn has_other_networks(context: &Context<'_>) -> bool {
 
 /// The milters of each listener, and whether it is for logins.
 fn doors(context: &Context<'_>) -> Vec<(bool, Vec<Milter>)> {
-    let mut doors = Vec::new();
-    for service in context.master.services.iter().filter(|service| service.program() == "smtpd") {
-        let behind_filter = |(name, value): &(String, String)| name == "content_filter" && value.is_empty();
-        if !matches!(&*service.kind, "inet" | "pass") || service.overrides.iter().any(behind_filter) {
-            continue;
-        }
+    let milters_of = |main: &MainCf| milters(&main.value("smtpd_milters"));
+    let door = |door: &Door| {
+        let service = context.master.services.iter().find(|service| service.line == door.line)?;
         let main = context.main.with_overrides(&service.overrides);
-        let port = service.name.rsplit(':').next().unwrap_or_default();
-        let is_for_logins = matches!(port, "submission" | "smtps" | "submissions" | "587" | "465");
-        doors.push((is_for_logins, milters(&main.value("smtpd_milters"))));
-    }
-    if doors.is_empty() {
-        doors.push((false, milters(&context.main.value("smtpd_milters"))));
-    }
-    doors
+        Some((door.kind.starts_with("submission"), milters_of(&main)))
+    };
+    let doors: Vec<_> = context.doors.iter().filter_map(door).collect();
+    if doors.is_empty() { vec![(false, milters_of(&context.main))] } else { doors }
 }
 
 fn section(context: &mut Context<'_>, milter: &Milter, audience: Option<&str>, is_local: bool) {
-    let address = match milter.place.split_once(':') {
-        Some(("unix" | "local", path)) => {
-            // Within a chroot, all paths are below the queue directory.
-            let path = if is_chrooted(context) { path.trim_start_matches('/') } else { path };
-            Some(format!("unix:{}", context.below_queue(path)))
-        }
-        Some(("inet" | "inet6", address)) => inet(address),
-        _ => None,
-    };
-    let Some(address) = address else {
+    let Some(address) = milter::address(&milter.place) else {
         let text = format!("{}: not a socket, or a port by its number: write [filter.NAME]", milter.place);
         return context.effect(Effect::Taken, "smtpd_milters", text);
+    };
+    let address = match address.strip_prefix("unix:") {
+        // Within a chroot, all paths are below the queue directory.
+        Some(path) if is_chrooted(context) => {
+            format!("unix:{}", context.below_queue(path.trim_start_matches('/')))
+        }
+        Some(path) => format!("unix:{}", context.below_queue(path)),
+        None => address,
     };
     let value = |name: &str, main: &MainCf| {
         let own = milter.own.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
@@ -130,13 +120,9 @@ fn section(context: &mut Context<'_>, milter: &Milter, audience: Option<&str>, i
     let from = format!("smtpd_milters: {}", milter.place);
     let mut filter = Section::new(&format!("[filter.{name}]"), from).with("milter", address);
     filter = filter.with_some("for", audience).with_some("local", is_local.then_some(true));
-    for (theirs, key, most) in [
-        ("command_timeout", "timeout", ANSWER_MAX_SECONDS),
-        ("content_timeout", "content_timeout", CONTENT_MAX_SECONDS),
-    ] {
-        if let Some(time) = value(theirs, &context.main).and_then(|time| seconds(&time, 's')) {
-            filter = filter.with(key, format!("{}s", time.clamp(1, most)));
-        }
+    for (theirs, key) in [("command_timeout", "timeout"), ("content_timeout", "content_timeout")] {
+        let time = value(theirs, &context.main).and_then(|time| seconds(&time, 's'));
+        filter = milter::with_time(filter, key, time);
     }
     match value("default_action", &context.main).as_deref() {
         Some("accept") => filter = filter.with("on_failure", "pass"),
@@ -158,16 +144,6 @@ fn section(context: &mut Context<'_>, milter: &Milter, audience: Option<&str>, i
 fn is_chrooted(context: &Context<'_>) -> bool {
     let mut services = context.master.services.iter().filter(|service| service.program() == "smtpd");
     services.any(|service| service.is_chrooted)
-}
-
-/// Returns `host:port` of `host:port` or `port@host`; none if the port is no number.
-fn inet(address: &str) -> Option<String> {
-    let (host, port) = match address.split_once('@') {
-        Some((port, host)) => (host, port),
-        None => address.rsplit_once(':')?,
-    };
-    port.parse::<u16>().ok().filter(|port| *port > 0)?;
-    Some(format!("{host}:{port}"))
 }
 
 /// Returns a name that tells which filter it is.
@@ -254,7 +230,9 @@ mod tests {
     #[test]
     fn a_filter_of_some_listeners_is_for_the_clients_that_use_them() {
         let with = |smtp: &str, submission: &str| {
-            format!("smtp inet n - y - - smtpd\n{smtp}submission inet n - y - - smtpd\n{submission}")
+            format!(
+                "smtp inet n - y - - smtpd\n{smtp}submission inet n - y - - smtpd\n  -o smtpd_sasl_auth_enable=yes\n{submission}"
+            )
         };
         let (one, two) = (
             "  -o smtpd_milters=unix:/run/a.sock\n",

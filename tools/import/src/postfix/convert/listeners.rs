@@ -7,7 +7,9 @@ use super::{
         restrictions::{INSIDE, LOGIN, Lists, May, STRANGER},
         table::Table,
     },
-    Context, known,
+    Context,
+    context::Door,
+    known,
     networks::Networks,
     routes::OF_ROUTES,
 };
@@ -235,7 +237,7 @@ fn listener(
         }
     }
     section = options(context, section, &main);
-    context.doors.push((kind, lists));
+    context.doors.push(Door { kind, lists, line: service.line });
     for address in addresses {
         let address = match address {
             IpAddr::V4(address) => format!("{address}:{port}"),
@@ -516,13 +518,13 @@ fn sender_logins(context: &mut Context<'_>, value: &str) {
     }
     let checks = |lists: &Lists| lists.checks_senders();
     let (checking, free): (Vec<_>, Vec<_>) =
-        context.doors.iter().map(|(_, lists)| checks(lists)).partition(|is_checked| *is_checked);
+        context.doors.iter().map(|door| checks(&door.lists)).partition(|is_checked| *is_checked);
     if checking.is_empty() {
         // Whoever has logged in may use every sender.
         context.draft.add_file("senders", "/^/ *\n".to_owned(), false);
         context.draft.set("[auth]", "senders", "regex:senders", "no list has reject_sender_login_mismatch");
     } else if !free.is_empty()
-        && context.doors.iter().any(|(kind, lists)| kind.starts_with("submission") && !checks(lists))
+        && context.doors.iter().any(|door| door.kind.starts_with("submission") && !checks(&door.lists))
     {
         context.effect(
             Effect::Refused,

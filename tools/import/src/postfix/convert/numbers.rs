@@ -1,7 +1,10 @@
 //! Limits, times and numbers.
 
 use super::Context;
-use crate::draft::{Section, Value};
+use crate::{
+    draft::{Section, Value},
+    time::{cut_unit, seconds},
+};
 
 /// The kind of a number.
 #[derive(Clone, Copy)]
@@ -163,27 +166,6 @@ fn no_late_warning(context: &mut Context<'_>) {
         context.note("delay_warning_time", "no warning: mail is returned before it");
         context.draft.set("[queue]", "delay_warning", "0s", &from);
     }
-}
-
-/// Returns the digits and the unit of a time.
-fn cut_unit(value: &str, unit: char) -> (&str, char) {
-    match value.char_indices().next_back() {
-        Some((at, letter @ ('s' | 'm' | 'h' | 'd' | 'w'))) => (&value[..at], letter),
-        _ => (value, unit),
-    }
-}
-
-/// Returns a time in seconds; a number without a unit has this one.
-pub(super) fn seconds(value: &str, unit: char) -> Option<u64> {
-    let (digits, unit) = cut_unit(value, unit);
-    let factor = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        'd' => 86_400,
-        _ => 7 * 86_400,
-    };
-    digits.parse::<u64>().ok().map(|count| count.saturating_mul(factor))
 }
 
 /// Limits that anvil(8) counts.

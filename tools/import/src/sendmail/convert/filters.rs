@@ -4,11 +4,9 @@ use super::Converter;
 use crate::{
     Effect,
     draft::{Section, plain_word},
+    milter,
+    time::seconds,
 };
-
-/// The longest times that a filter may have here, in seconds.
-const ANSWER_MAX: u64 = 25;
-const CONTENT_MAX: u64 = 540;
 
 impl Converter<'_> {
     pub(super) fn filters(&mut self) {
@@ -59,44 +57,24 @@ fn section(name: &str, equates: &str) -> Option<Section> {
         .map(|(key, value)| (key.trim(), value.trim()))
         .collect();
     let value = |key: &str| parts.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
-    let address = match value("S")?.split_once(':')? {
-        ("local" | "unix", path) => format!("unix:{path}"),
-        ("inet" | "inet6", place) => match place.split_once('@')? {
-            (port, host) if host.contains(':') && !host.starts_with('[') => format!("[{host}]:{port}"),
-            (port, host) => format!("{host}:{port}"),
-        },
-        _ => return None,
-    };
+    let address = milter::address(value("S")?)?;
     let name = plain_word(name);
     // A local program hands its mail to the daemon, which asks its filters.
     let from = format!("the mail filter {name}");
     let mut section =
         Section::new(&format!("[filter.{name}]"), from).with("milter", address).with("local", true);
     for time in value("T").unwrap_or_default().split(';') {
-        let (key, most) = match time.trim().chars().next() {
-            Some('R') => ("timeout", ANSWER_MAX),
-            Some('E') => ("content_timeout", CONTENT_MAX),
+        let key = match time.trim().chars().next() {
+            Some('R') => "timeout",
+            Some('E') => "content_timeout",
             _ => continue,
         };
-        let seconds = time.split_once(':').and_then(|(_, time)| seconds(time));
-        section = section.with_some(key, seconds.map(|time| format!("{}s", time.clamp(1, most))));
+        let seconds = time.split_once(':').and_then(|(_, time)| seconds(time, 'm'));
+        section = milter::with_time(section, key, seconds);
     }
     // Without a flag, mail goes on as if the filter were not there.
     let fails = value("F").unwrap_or_default().contains(['T', 'R', '4']);
     Some(section.with_some("on_failure", (!fails).then_some("pass")))
-}
-
-/// Reads a time, in minutes without a unit.
-fn seconds(time: &str) -> Option<u64> {
-    let time = time.trim();
-    let digits = time.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor = match &time[digits.len()..] {
-        "s" => 1,
-        "" | "m" => 60,
-        "h" => 3600,
-        _ => return None,
-    };
-    Some(digits.parse::<u64>().ok()? * factor)
 }
 
 #[cfg(test)]
