@@ -23,11 +23,8 @@ pub(super) fn domain_keys(context: &Context<'_>, parameter: &str) -> Vec<(String
 /// Returns whether a map of recipients has names without a domain, or may have them.
 pub(super) fn have_names(context: &Context<'_>) -> bool {
     ["virtual_alias_maps", "canonical_maps", "recipient_bcc_maps"].iter().any(|parameter| {
-        items(&context.main.value(parameter)).iter().any(|item| {
-            let Some(table) = Table::parse(item).filter(|table| !table.has_patterns()) else { return false };
-            let entries = table.entries(context.files);
-            entries.map_or(true, |all| all.iter().any(|entry| !entry.key.contains(['@', '.'])))
-        })
+        let has_names = |all: &Vec<TableEntry>| all.iter().any(|entry| !entry.key.contains(['@', '.']));
+        context.entries(parameter).as_ref().is_none_or(has_names)
     })
 }
 
@@ -256,11 +253,7 @@ fn copies(context: &mut Context<'_>) {
     for (parameter, key) in [("sender_bcc_maps", "sender_bcc"), ("recipient_bcc_maps", "recipient_bcc")] {
         context.mapped(parameter);
         let tables = items(&context.main.value(parameter));
-        let entries: Option<Vec<TableEntry>> = tables
-            .iter()
-            .map(|item| Table::parse(item)?.entries(context.files).ok())
-            .collect::<Option<Vec<_>>>()
-            .map(|all| all.concat());
+        let entries = context.entries(parameter);
         let is_exact = entries.as_ref().is_some_and(|entries| {
             entries
                 .iter()

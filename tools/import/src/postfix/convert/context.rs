@@ -5,7 +5,7 @@ use super::{
         main_cf::{MainCf, items},
         master_cf::MasterCf,
         restrictions::Lists,
-        table::{self, Purpose, Table},
+        table::{self, Purpose, Table, TableEntry},
     },
     users::Unlisted,
 };
@@ -235,6 +235,30 @@ impl<'a> Context<'a> {
         if !self.notes.contains(&text) {
             self.notes.push(text);
         }
+    }
+
+    /// Returns the tables of a parameter, each with its entries or the reason why they are not known.
+    pub(super) fn tables(&self, parameter: &str) -> Vec<(String, Result<Vec<TableEntry>, String>)> {
+        let entries = |item: String| {
+            let table = Table::parse(&item).ok_or_else(|| "it is no table".to_owned());
+            let entries = table.and_then(|table| table.keyed_entries(self.files));
+            (item, entries)
+        };
+        items(&self.main.value(parameter)).into_iter().map(entries).collect()
+    }
+
+    /// Returns the entries of all tables of a parameter; none if some are not known.
+    pub(super) fn entries(&self, parameter: &str) -> Option<Vec<TableEntry>> {
+        let is_default = self.main.explicit(parameter).is_none();
+        let mut all = Vec::new();
+        for (_, entries) in self.tables(parameter) {
+            match entries {
+                // The default names a file that need not be there.
+                Err(_) if is_default => {}
+                entries => all.extend(entries.ok()?),
+            }
+        }
+        Some(all)
     }
 
     /// Returns the maps of a parameter with tables; others are reported.

@@ -4,7 +4,7 @@ use super::{
     super::{
         main_cf::items,
         restrictions::{INSIDE, Lists, May, STRANGER},
-        table::{self, Purpose, Table},
+        table::{self, Purpose, Table, TableEntry, pattern_entries},
     },
     Context, addresses,
     networks::Networks,
@@ -125,7 +125,7 @@ fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
             // The first item that matches counts.
             let of_table = Table::parse(name).map(|table| {
                 table
-                    .entries(context.files)
+                    .keyed_entries(context.files)
                     .map_err(|_| ())
                     .map(|entries| entries.into_iter().map(|entry| entry.key).collect())
             });
@@ -192,9 +192,13 @@ fn table_of_domains(
         let text = format!("{item} takes mail for all domains: name those that are yours in local.domains");
         return context.effect(Effect::Refused, parameter, text);
     }
+    let is_of_addresses = |entries: Vec<TableEntry>| entries.iter().all(|entry| entry.key.contains('@'));
+    if table.has_patterns() && pattern_entries(table, context.files).is_ok_and(is_of_addresses) {
+        return;
+    }
     // In the table of virtual aliases, only the keys without `@` are domains; and a route has no maps.
     let has_names = parameter == "virtual_alias_domains";
-    match table.entries(context.files) {
+    match table.keyed_entries(context.files) {
         Ok(entries) if entries.len() <= 10_000 => {
             let keys = entries.into_iter().map(|entry| entry.key.to_lowercase());
             let is_listed =

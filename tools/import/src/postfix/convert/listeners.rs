@@ -420,9 +420,7 @@ fn certificates(context: &mut Context<'_>) {
 fn server_names(context: &mut Context<'_>) {
     let parameter = "tls_server_sni_maps";
     context.mapped(parameter);
-    for item in items(&context.main.value(parameter)) {
-        let entries = Table::parse(&item)
-            .map_or_else(|| Err("no table".to_owned()), |table| table.entries(context.files));
+    for (item, entries) in context.tables(parameter) {
         for entry in entries.unwrap_or_else(|why| {
             context.effect(
                 Effect::Refused,

@@ -1,10 +1,6 @@
 //! Mailboxes of this machine: what local(8) and virtual(8) deliver.
 
 use super::{
-    super::{
-        main_cf::items,
-        table::{Table, TableEntry},
-    },
     Context,
     routes::{Hop, add_hop, class, entries_of, hop, waits},
     transports::by_rule,
@@ -101,9 +97,8 @@ fn known_names(context: &mut Context<'_>, own: &[String]) -> (BTreeSet<String>, 
     let mut names: BTreeSet<String> =
         context.files.users().into_iter().map(|name| name.to_lowercase()).collect();
     for parameter in ["alias_maps", "virtual_alias_maps"] {
-        for item in items(&context.main.value(parameter)) {
-            let entries = Table::parse(&item).map(|table| table.entries(context.files));
-            let Some(Ok(entries)) = entries else {
+        for (item, entries) in context.tables(parameter) {
+            let Ok(entries) = entries else {
                 maps.extend(context.reference(&item).ok());
                 continue;
             };
@@ -174,10 +169,7 @@ fn layout(context: &Context<'_>) -> Option<(&'static str, &'static str)> {
         ("mbox", "{local}"),
         ("maildir", "{local}/Maildir"),
     ];
-    let mut entries: Vec<TableEntry> = Vec::new();
-    for item in items(&context.main.value("virtual_mailbox_maps")) {
-        entries.extend(Table::parse(&item)?.entries(context.files).ok()?);
-    }
+    let entries = context.entries("virtual_mailbox_maps")?;
     let fits = |(key, pattern): &&(&str, &str)| {
         entries.iter().all(|entry| {
             let Some((local, domain)) = entry.key.rsplit_once('@') else { return false };

@@ -1,7 +1,6 @@
 //! `luser_relay`: mail of local(8) for names that are neither accounts nor aliases.
 
 use super::{
-    super::{main_cf::items, table::Table},
     Context,
     addresses::{escaped, separator},
     routes::{Hop, hop},
@@ -23,22 +22,16 @@ pub(super) fn write(context: &mut Context<'_>) -> Option<()> {
         context.files.users().into_iter().map(|name| name.to_lowercase()).collect();
     names.insert("postmaster".to_owned());
     for parameter in ["alias_maps", "virtual_alias_maps"] {
-        for item in items(&context.main.value(parameter)) {
-            let entries = match Table::parse(&item)?.entries(context.files) {
-                Err(_) if context.main.explicit(parameter).is_none() => continue,
-                entries => entries.ok()?,
-            };
-            for entry in entries {
-                let key = entry.key.trim_end_matches(':').to_lowercase();
-                // The map is asked before keys of other forms.
-                let is_whole = key
-                    .split_once('@')
-                    .map(|(user, domain)| !user.is_empty() || !own.iter().any(|own| own == domain));
-                match (parameter, is_whole) {
-                    ("alias_maps", _) => drop(names.insert(key)),
-                    (_, Some(true)) => {}
-                    _ => return None,
-                }
+        for entry in context.entries(parameter)? {
+            let key = entry.key.trim_end_matches(':').to_lowercase();
+            // The map is asked before keys of other forms.
+            let is_whole = key
+                .split_once('@')
+                .map(|(user, domain)| !user.is_empty() || !own.iter().any(|own| own == domain));
+            match (parameter, is_whole) {
+                ("alias_maps", _) => drop(names.insert(key)),
+                (_, Some(true)) => {}
+                _ => return None,
             }
         }
     }

@@ -1,10 +1,7 @@
 //! Routes: `transport_maps`, domain classes, smarthosts, TLS of next hops.
 
 use super::{
-    super::{
-        main_cf::items,
-        table::{Table, TableEntry},
-    },
+    super::{main_cf::items, table::TableEntry},
     Context,
     domains::{self, Classes},
     local::{local_transports, mailbox, virtual_mailboxes},
@@ -346,15 +343,14 @@ fn login(context: &mut Context<'_>, host: &str, sender: Option<&str>) -> Option<
     let keys: Vec<String> =
         suffixes.flat_map(|suffix| [format!("[{plain}]{suffix}"), format!("{plain}{suffix}")]).collect();
     let keys: Vec<String> = sender.map(str::to_owned).into_iter().chain(keys).collect();
-    for item in items(&context.main.value("smtp_sasl_password_maps")) {
-        let entries = match Table::parse(&item).map(|table| table.entries(context.files)) {
-            Some(Ok(entries)) => entries,
-            Some(Err(why)) => {
+    for (item, entries) in context.tables("smtp_sasl_password_maps") {
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(why) => {
                 let text = format!("{item}: {why}; mail is sent without a login: write `login` in the route");
                 context.effect(Effect::Refused, "smtp_sasl_password_maps", text);
                 continue;
             }
-            None => continue,
         };
         let found =
             keys.iter().find_map(|key| entries.iter().find(|entry| entry.key.eq_ignore_ascii_case(key)));
@@ -430,15 +426,14 @@ fn policy(context: &mut Context<'_>, next: &str) -> Option<String> {
 pub(super) fn entries_of(context: &mut Context<'_>, parameter: &str) -> Vec<TableEntry> {
     let mut entries = Vec::new();
     context.mapped(parameter);
-    for item in items(&context.main.value(parameter)) {
-        match Table::parse(&item).map(|table| table.keyed_entries(context.files)) {
-            Some(Ok(found)) => entries.extend(found.into_iter().take(ROUTES_MAX)),
-            Some(Err(why)) => context.effect(
+    for (item, found) in context.tables(parameter) {
+        match found {
+            Ok(found) => entries.extend(found.into_iter().take(ROUTES_MAX)),
+            Err(why) => context.effect(
                 Effect::Elsewhere,
                 parameter,
                 format!("{item}: {why}; write a [[route]] for each entry"),
             ),
-            None => context.missing(parameter, format!("\"{item}\" is no table")),
         }
     }
     entries

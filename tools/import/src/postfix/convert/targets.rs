@@ -1,9 +1,6 @@
 //! The addresses to which aliases and other tables lead, and those that they change.
 
-use super::{
-    super::{main_cf::items, table::Table},
-    Context,
-};
+use super::Context;
 use std::collections::HashSet;
 
 /// Tables that change addresses.
@@ -32,24 +29,16 @@ pub(super) fn of_rewriting(context: &Context<'_>) -> Option<Targets> {
 fn read(context: &Context<'_>, parameters: &[&str]) -> Option<Targets> {
     let mut targets = Targets::default();
     for &parameter in parameters {
-        let value = context.main.value(parameter);
         if parameter == "always_bcc" {
-            targets.values.extend(plain(&value));
+            targets.values.extend(plain(&context.main.value(parameter)));
             continue;
         }
-        for table in items(&value).iter().map(|item| Table::parse(item)) {
-            let entries = match table?.entries(context.files) {
-                // The default names a file that need not be there.
-                Err(_) if context.main.explicit(parameter).is_none() => continue,
-                entries => entries.ok()?,
-            };
-            for entry in entries {
-                if entry.value.contains(":include:") {
-                    return None;
-                }
-                targets.keys.extend(plain(entry.key.trim_end_matches(':')));
-                targets.values.extend(entry.value.split([',', ' ', '\t']).filter_map(plain));
+        for entry in context.entries(parameter)? {
+            if entry.value.contains(":include:") {
+                return None;
             }
+            targets.keys.extend(plain(entry.key.trim_end_matches(':')));
+            targets.values.extend(entry.value.split([',', ' ', '\t']).filter_map(plain));
         }
     }
     Some(targets)

@@ -2,6 +2,8 @@ use super::*;
 use crate::Verdict;
 use crate::memory_files::MemoryFiles;
 
+mod recipients;
+
 const MASTER: &[u8] = b"smtp inet n - y - - smtpd\n";
 
 fn converted(main: &str, files: &'static [(&'static str, &'static str)]) -> (String, Report) {

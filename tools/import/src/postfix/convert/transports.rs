@@ -122,9 +122,8 @@ fn table_of_ways(context: &mut Context<'_>, table: &Table) -> Result<Vec<Way>, S
 
 /// Returns the transport of a domain, that of its class where the table has none.
 fn of_domain(context: &Context<'_>, domain: &str, class: &str) -> String {
-    let found = items(&context.main.value("transport_maps"));
-    let tables = found.iter().filter_map(|item| Table::parse(item));
-    let entries: Vec<_> = tables.filter_map(|table| table.entries(context.files).ok()).flatten().collect();
+    let tables = context.tables("transport_maps").into_iter();
+    let entries: Vec<_> = tables.filter_map(|(_, entries)| entries.ok()).flatten().collect();
     let below = domain.match_indices('.').map(|(at, _)| &domain[at..]);
     let keys = std::iter::once(domain).chain(below).chain(["*"]);
     let mut values = keys.filter_map(|key| entries.iter().find(|entry| entry.key.eq_ignore_ascii_case(key)));

@@ -79,7 +79,7 @@ impl Class {
         }
         let listed: Vec<String> = items(&value).iter().map(|item| plain(item)).collect();
         let mut all = items(&context.main.value("alias_maps"));
-        all.push("unix:passwd.byname".to_owned());
+        all.push(ACCOUNTS.to_owned());
         // Unknown names go elsewhere only if the list has them.
         let has_all = all.iter().all(|one| listed.contains(&plain(one)))
             && context.main.value("luser_relay").is_empty();
@@ -142,6 +142,9 @@ impl Class {
     }
 }
 
+/// The accounts of the machine, as Postfix names them.
+const ACCOUNTS: &str = "unix:passwd.byname";
+
 /// Recipients that a rule refuses: those in some domains that are not known.
 #[derive(Debug)]
 pub(super) struct Unlisted {
@@ -170,18 +173,28 @@ fn known(context: &mut Context<'_>, class: &Class) -> Option<Vec<String>> {
         _ => None,
     });
     let others = ["virtual_alias_maps", "canonical_maps", "recipient_canonical_maps"];
-    let aliases: Vec<String> =
-        items(&context.main.value("alias_maps")).iter().map(|one| plain(one)).collect();
+    let of = |parameter| items(&context.main.value(parameter)).into_iter().map(move |item| (parameter, item));
+    let mut tables: Vec<(&str, String)> = own.into_iter().chain(others).flat_map(of).collect();
+    let aliases: Vec<String> = of("alias_maps").map(|(_, item)| plain(&item)).collect();
+    if own.is_none() && matches!(&class.recipients, Recipients::Listed { names, .. } if !names.is_empty()) {
+        // The users of the machine.
+        tables.push(("local_recipient_maps", ACCOUNTS.to_owned()));
+        tables.extend(of("alias_maps"));
+    }
     let mut found = vec!["postmaster@*".to_owned()];
-    for parameter in own.into_iter().chain(others) {
-        for item in items(&context.main.value(parameter)) {
-            let is_aliases = aliases.contains(&plain(&item));
-            match as_condition(context, parameter, &item, class.is_own(), is_aliases) {
-                Some(patterns) => found.extend(patterns),
-                // The default names a file that need not be there.
-                None if context.main.explicit(parameter).is_none() => {}
-                None => return None,
+    for (parameter, item) in tables {
+        let item = plain(&item);
+        match as_condition(context, &item, class.is_own(), aliases.contains(&item)) {
+            Some(patterns) => {
+                let has_patterns = patterns.iter().any(|one| one.starts_with("regex:"));
+                if own == Some(parameter) && has_patterns && separator(context).is_some() {
+                    tell_of_details(context, parameter, &item);
+                }
+                found.extend(patterns);
             }
+            // The default names a file that need not be there.
+            None if context.main.explicit(parameter).is_none() && item != ACCOUNTS => {}
+            None => return None,
         }
     }
     Some(found)
@@ -190,7 +203,6 @@ fn known(context: &mut Context<'_>, class: &Class) -> Option<Vec<String>> {
 /// Returns a table as patterns of recipients. Names without a domain are for the domains of this machine only.
 pub(super) fn as_condition(
     context: &mut Context<'_>,
-    parameter: &str,
     item: &str,
     is_own: bool,
     is_aliases: bool,
@@ -201,13 +213,7 @@ pub(super) fn as_condition(
             Some(context.files.users()).filter(|users| !users.is_empty())?
         }
         "static" => return Some(vec!["*".to_owned()]),
-        _ if table.has_patterns() => {
-            let map = context.reference(item).ok()?;
-            if separator(context).is_some() {
-                tell_of_details(context, parameter, item);
-            }
-            return Some(vec![map]);
-        }
+        _ if table.has_patterns() => return context.reference(item).ok().map(|map| vec![map]),
         _ => table.entries(context.files).ok()?.into_iter().map(|entry| entry.key).collect(),
     };
     let is_whole = |key: &String| key.contains('@') && !key.starts_with('@');

@@ -1,0 +1,110 @@
+//! Recipients and next hops that are mapped as Postfix has them.
+
+use super::*;
+
+/// Returns the configuration, the report and the content of the files whose names begin with a text.
+fn with(settings: &str, files: &'static [(&'static str, &'static str)], names: &str) -> [String; 3] {
+    let main = format!("myhostname = mx.test\n{settings}");
+    let (draft, report) = convert(main.as_bytes(), MASTER, "/etc/postfix", &MemoryFiles(files));
+    let found = draft.files.iter().filter(|file| file.name.starts_with(names));
+    [draft.as_toml(), report.to_string(), found.map(|file| &*file.content).collect()]
+}
+
+#[test]
+fn patterns_of_domains_are_routes_and_those_of_addresses_rules() {
+    let patterns = &[
+        ("/etc/passwd", "joe:x:1:1::/:\n"),
+        (
+            "/t",
+            "/^joe@far\\.test$/ smtp:[10.0.0.1]\n/@(.*\\.)?far\\.test$/ smtp:[10.0.0.2]\n/^ann@far\\.test$/ discard:\n/^far\\.test$/ error:\n",
+        ),
+    ];
+    let settings = "mydestination = mx.test\nrecipient_delimiter = +\ntransport_maps = pcre:/t\n";
+    let [toml, report, files] = with(settings, patterns, "transport");
+    for line in [
+        "to = [\"joe@far.test\"]\nunless = { to = [\"regex:with-details-1\"] }\nroute = \"transport-0\"",
+        "domains = [\"regex:transport-1\"]\nsmarthost = \"10.0.0.2:25\"",
+        "discard = true",
+    ] {
+        assert!(toml.contains(line), "{line}: {toml}");
+    }
+    assert!(files.starts_with("/^(.*\\.)?far\\.test$/ x\n"), "{files}");
+    assert!(!toml.contains("Address rejected"), "a text that is no address matches nothing: {toml}");
+    assert!(!report.contains("moved"), "{report}");
+}
+
+#[test]
+fn a_next_hop_without_a_transport_keeps_that_of_the_class() {
+    let settings = "mydestination = mx.test\nrelay_domains = r.test\nparent_domain_matches_subdomains =\nrelay_transport = lmtp:inet:10.0.0.9:24\n\
+                    transport_maps = inline:{*=:[10.0.0.1]}\n";
+    let [toml, ..] = with(settings, ACCOUNTS, "");
+    for line in [
+        "domains = [\"mx.test\"]\nmbox",
+        "domains = [\"r.test\"]\nlmtp = \"10.0.0.1:24\"",
+        "domains = [\"*\"]\nsmarthost = \"10.0.0.1:25\"",
+    ] {
+        assert!(toml.contains(line), "{line}: {toml}");
+    }
+}
+
+#[test]
+fn domains_with_another_transport_have_no_aliases_and_those_of_local_have() {
+    let settings = "mydestination = mx.test, b.test\nrelay_domains = r.test\nparent_domain_matches_subdomains =\n\
+                    transport_maps = inline:{{b.test=smtp:[10.0.0.1]} {r.test=local:}}\n";
+    let [toml, report, elsewhere] = with(settings, ACCOUNTS, "domains-elsewhere");
+    assert!(toml.contains("domains = [\"mx.test\", \"r.test\", \"regex:domains-elsewhere\"]"), "{toml}");
+    assert_eq!(elsewhere, "/^b\\.test$/ x\n");
+    assert!(!report.contains("moved") && !report.contains("taken"), "{report}");
+}
+
+#[test]
+fn relocated_addresses_and_unknown_users_are_refused_or_sent_on() {
+    let settings = "mydestination = mx.test\nlocal_recipient_maps =\nluser_relay = $user@far.test\n\
+                    relocated_maps = inline:{{old@mx.test=new@far.test} {gone=x@far.test}}\n";
+    let [toml, report, files] = with(settings, ACCOUNTS, "");
+    assert!(toml.contains("reject = \"550 5.1.6 User has moved to {text}\""), "{toml}");
+    assert!(toml.contains("virtual = [\"regex:luser-1\"]"), "{toml}");
+    for line in [
+        "old@mx.test new@far.test\ngone@mx.test x@far.test\n",
+        "/^(ann|info|joe|postmaster)()@(mx\\.test)$/ ${1}${2}@${3}\n/^([^@\"]+)()@(mx\\.test)$/ ${1}@far.test\n",
+    ] {
+        assert!(files.contains(line), "{line}: {files}");
+    }
+    assert!(!report.contains("taken") && !report.contains("moved"), "{report}");
+}
+
+#[test]
+fn details_are_treated_as_postfix_treats_them() {
+    let files = &[("/etc/passwd", "joe:x:1:1::/:\n"), ("/p", "/^joe@mx\\.test$/ ann@mx.test\n")];
+    let settings = "mydestination = mx.test\nrecipient_delimiter = +\nvirtual_alias_maps = regexp:/p\n\
+                    smtp_generic_maps = inline:{joe@mx.test=j.smith@far.test}\n";
+    let [toml, report, found] = with(settings, files, "");
+    assert!(toml.contains("virtual = [\"regex:/p\", \"regex:details-1\"]"), "{toml}");
+    assert!(found.contains("/^joe[+][^@]*@(mx\\.test)$/ j.smith@far.test\n"), "{found}");
+    assert!(!report.contains("changed"), "{report}");
+}
+
+#[test]
+fn the_fallback_is_for_each_route_by_smtp_and_names_are_at_the_origin() {
+    let settings = "mydestination = b.test\nmyorigin = o.test\nsmtp_fallback_relay = [10.0.0.9]\n\
+                    virtual_alias_maps = inline:{info@b.test=joe}\nrelayhost = [10.0.0.1]\ntransport_maps = inline:{far.test=smtp:[10.0.0.2]}\n";
+    let [toml, _, found] = with(settings, ACCOUNTS, "virtual-alias-maps");
+    assert_eq!(toml.matches("fallback = [\"10.0.0.9:25\"]").count(), 2, "{toml}");
+    assert_eq!(found, "info@b.test joe@o.test\n");
+}
+
+#[test]
+fn where_every_name_of_other_domains_exists_a_rule_has_the_accounts_and_aliases() {
+    let main = "myhostname = mx.test\nmydestination = mx.test\nrelay_domains = mysql:/etc/postfix/d.cf\n";
+    let (draft, _) = convert(main.as_bytes(), MASTER, "/etc/postfix", &MemoryFiles(ACCOUNTS));
+    let toml = draft.as_toml();
+    assert!(!toml.contains("users =") && toml.contains("to = [\"mx.test\"]\nunless = { to = [\"postmaster@*\", \"text:recipients-1\", \"text:recipients-2\"] }"), "{toml}");
+    let known = draft.files.iter().filter(|file| file.name.starts_with("recipients"));
+    let known: String = known.map(|file| &*file.content).collect();
+    assert!(known.contains("joe@ x\n") && known.contains("info@ x\n"), "{known}");
+    let (draft, _) = convert(main.as_bytes(), MASTER, "/etc/postfix", &MemoryFiles(&[]));
+    assert!(
+        !draft.as_toml().contains("User unknown"),
+        "accounts that cannot be read are no reason to refuse"
+    );
+}
