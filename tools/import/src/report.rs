@@ -46,6 +46,24 @@ pub enum Verdict {
     Unknown,
 }
 
+impl Verdict {
+    /// Returns the verdict of two parts of a setting: the worse one, with the sentences of both.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let joined = |before: String, text: String| match (before.contains(&text), before.is_empty()) {
+            (true, _) => before,
+            (false, true) => text,
+            (false, false) => format!("{before}; {text}"),
+        };
+        match (self, other) {
+            (Self::Missing(before), Self::Missing(text) | Self::Note(text))
+            | (Self::Note(before), Self::Missing(text)) => Self::Missing(joined(before, text)),
+            (Self::Note(before), Self::Note(text)) => Self::Note(joined(before, text)),
+            (known @ (Self::Note(_) | Self::Missing(_)), _) => known,
+            (_, other) => other,
+        }
+    }
+}
+
 /// A setting of the other server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {

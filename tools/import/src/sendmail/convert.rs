@@ -587,14 +587,8 @@ impl Converter<'_> {
     /// Reports each call of `sendmail.mc`, or each line of `sendmail.cf` that a site changes.
     fn judge(&mut self) {
         let noted = |notes: &[(&'static str, Verdict)], name: &str| {
-            let mut found = notes.iter().filter(|(of, _)| *of == name).map(|(_, verdict)| verdict.clone());
-            let first = found.next()?;
-            Some(found.fold(first, |sum, next| match (sum, next) {
-                (Verdict::Missing(a), Verdict::Missing(b) | Verdict::Note(b))
-                | (Verdict::Note(b), Verdict::Missing(a)) => Verdict::Missing(format!("{a}; {b}")),
-                (Verdict::Note(a), Verdict::Note(b)) if a != b => Verdict::Note(format!("{a}; {b}")),
-                (sum, _) => sum,
-            }))
+            let found = notes.iter().filter(|(of, _)| *of == name).map(|(_, verdict)| verdict.clone());
+            found.reduce(Verdict::and)
         };
         if !self.has_feature("accept_unresolvable_domains") {
             let text = "senders whose domain does not exist are taken: Postrider does not look them up";

@@ -167,23 +167,17 @@ impl<'a> Context<'a> {
 
     /// The parameter is mapped with a note; several notes are one.
     pub(in super::super) fn note(&mut self, name: &str, text: impl Into<String>) {
-        let verdict = self.verdicts.entry(name.to_owned()).or_insert(Verdict::Mapped);
-        *verdict = match verdict {
-            Verdict::Note(before) => Verdict::Note(joined(before, &text.into())),
-            Verdict::Missing(before) => Verdict::Missing(joined(before, &text.into())),
-            Verdict::Mapped | Verdict::Unknown => Verdict::Note(text.into()),
-        };
+        self.add(name, Verdict::Note(text.into()));
     }
 
     /// The parameter, or a part of it, has no counterpart.
     pub(in super::super) fn missing(&mut self, name: &str, text: impl Into<String>) {
-        let verdict = self.verdicts.entry(name.to_owned()).or_insert(Verdict::Mapped);
-        *verdict = match verdict {
-            Verdict::Note(before) | Verdict::Missing(before) => {
-                Verdict::Missing(joined(before, &text.into()))
-            }
-            Verdict::Mapped | Verdict::Unknown => Verdict::Missing(text.into()),
-        };
+        self.add(name, Verdict::Missing(text.into()));
+    }
+
+    fn add(&mut self, name: &str, verdict: Verdict) {
+        let known = self.verdicts.remove(name).unwrap_or(Verdict::Mapped);
+        self.verdicts.insert(name.to_owned(), known.and(verdict));
     }
 
     /// Mail is treated in another way because of this parameter: the report begins with that.
@@ -349,15 +343,5 @@ impl<'a> Context<'a> {
         }
         (report.notes, report.effects) = (self.notes, self.effects);
         (self.draft, report)
-    }
-}
-
-fn joined(before: &str, text: &str) -> String {
-    if before.is_empty() {
-        text.to_owned()
-    } else if before.contains(text) {
-        before.to_owned()
-    } else {
-        format!("{before}; {text}")
     }
 }

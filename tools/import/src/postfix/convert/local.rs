@@ -4,12 +4,13 @@ use super::{
     Context,
     routes::{Hop, add_hop, class, entries_of, hop, waits},
     transports::by_rule,
+    users,
 };
 use crate::{
     draft::{Section, Value},
     report::{AS_DAEMON, Effect},
 };
-use std::{collections::BTreeSet, path::Path};
+use std::path::Path;
 
 /// Adds the mailboxes of local(8) to a route, or the transport that it hands all mail to.
 pub(super) fn mailbox(context: &mut Context<'_>, section: Section) -> Option<Section> {
@@ -58,12 +59,15 @@ pub(super) fn local_transports(context: &mut Context<'_>, own: &[String]) {
     if transports.iter().all(|name| context.main.value(name).is_empty()) {
         return;
     }
-    let (accounts, maps) = known_names(context, own);
+    let aliases = context.entries("alias_maps").unwrap_or_default().into_iter();
+    let aliases = aliases.map(|entry| entry.key.trim_end_matches(':').to_owned());
+    let known: Vec<String> =
+        context.files.users().into_iter().chain(aliases).map(|name| name.to_lowercase()).collect();
     for parameter in ["mailbox_transport_maps", "fallback_transport_maps"] {
         for entry in entries_of(context, parameter) {
             // local(8) asks for the name alone.
             let name = entry.key.to_lowercase();
-            let is_asked = parameter == "mailbox_transport_maps" || !accounts.contains(&name);
+            let is_asked = parameter == "mailbox_transport_maps" || !known.contains(&name);
             if name.contains('@') || !is_asked {
                 continue;
             }
@@ -83,38 +87,10 @@ pub(super) fn local_transports(context: &mut Context<'_>, own: &[String]) {
     }
     let text = "names without an account are taken and go there, if a client names them: mail for aliases of such names does not";
     context.effect(Effect::Elsewhere, parameter, text);
-    context.draft.add_file("accounts", accounts.iter().map(|name| format!("{name}@ x\n")).collect(), false);
-    let known = ["text:accounts", "postmaster@*"].map(str::to_owned).into_iter().chain(maps);
-    let but = vec![("to", known.collect())];
+    let known = users::of_machine(context);
     let rule = Section::new("[[rule]]", parameter).with("for", "all").with("to", own.to_vec());
-    let rule = rule.with("unless", Value::Table(but));
+    let rule = rule.with("unless", Value::Table(vec![("to", known)]));
     by_rule(context, rule, "fallback-transport", &transport, parameter);
-}
-
-/// Returns the names of accounts and aliases, and those that virtual aliases have at these domains; and maps of others.
-fn known_names(context: &mut Context<'_>, own: &[String]) -> (BTreeSet<String>, Vec<String>) {
-    let mut maps = Vec::new();
-    let mut names: BTreeSet<String> =
-        context.files.users().into_iter().map(|name| name.to_lowercase()).collect();
-    for parameter in ["alias_maps", "virtual_alias_maps"] {
-        for (item, entries) in context.tables(parameter) {
-            let Ok(entries) = entries else {
-                maps.extend(context.reference(&item).ok());
-                continue;
-            };
-            for entry in entries {
-                let key = entry.key.split(':').next().unwrap_or_default().to_lowercase();
-                match key.rsplit_once('@') {
-                    None => drop(names.insert(key)),
-                    Some((name, domain)) if own.iter().any(|one| one == domain) => {
-                        names.insert(name.to_owned());
-                    }
-                    Some(_) => {}
-                }
-            }
-        }
-    }
-    (names, maps)
 }
 
 /// Names the users whose file .forward is not read.

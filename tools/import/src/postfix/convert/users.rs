@@ -200,6 +200,18 @@ fn known(context: &mut Context<'_>, class: &Class) -> Option<Vec<String>> {
     Some(found)
 }
 
+/// Returns the accounts and aliases of the machine, and its virtual addresses, as patterns of recipients.
+pub(super) fn of_machine(context: &mut Context<'_>) -> Vec<String> {
+    let mut found = vec!["postmaster@*".to_owned()];
+    let tables = ["alias_maps", "virtual_alias_maps"].map(|name| items(&context.main.value(name))).concat();
+    for item in std::iter::once(ACCOUNTS.to_owned()).chain(tables) {
+        // A server is asked for whole addresses.
+        let patterns = as_condition(context, &plain(&item), true, false);
+        found.extend(patterns.unwrap_or_else(|| context.reference(&item).ok().into_iter().collect()));
+    }
+    found
+}
+
 /// Returns a table as patterns of recipients. Names without a domain are for the domains of this machine only.
 pub(super) fn as_condition(
     context: &mut Context<'_>,
