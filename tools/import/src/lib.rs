@@ -20,6 +20,7 @@ mod queued;
 mod report;
 mod seen;
 pub mod sendmail;
+mod settings;
 mod time;
 mod wire;
 

@@ -10,6 +10,11 @@ use crate::{
     exim::conf::{Conf, Driver, list_items},
     places::Places,
     report::AS_DAEMON,
+    settings::{
+        Meanings,
+        Treatment::{Mapped, MappedOr, Matters, Missing, Note},
+        is_in, treatment,
+    },
     time::is_time,
 };
 use std::path::Path;
@@ -108,26 +113,30 @@ const TRANSPORT_OPTIONS: &str = "driver protocol hosts port hosts_require_tls ho
     escape_string lock_fcntl_timeout tls_tempfail_tryclear tls_verify_certificates tls_verify_hosts \
     notify_comsat temp_errors environment timeout umask";
 
-/// Of these, what they do is done in another way.
-const NOTED: &str =
-    "timeout_frozen_after ignore_bounce_errors_after freeze_tell untrusted_set_sender message_logs";
+const NO_SCANNER: &str = "write [filter.NAME] with the milter of the same program (docs/filters.md)";
 
-/// Options with something to do instead.
-const OTHERS: [(&str, &str); 14] = [
-    ("av_scanner", "write [filter.NAME] with the milter of the same program (docs/filters.md)"),
-    ("spamd_address", "write [filter.NAME] with the milter of the same program (docs/filters.md)"),
-    ("system_filter", "write rules; see docs/rules.md"),
-    ("message_logs", "the log and `postrider why` tell what became of a message"),
-    ("smtp_banner", "the greeting is the hostname and ESMTP"),
-    ("received_header_text", "the Received field has a fixed form"),
-    ("local_scan_timeout", "write [filter.NAME] with a milter that does the same (docs/filters.md)"),
-    ("dkim_verify_signers", "write dkim = \"tag\" in [checks]"),
-    ("smtp_ratelimit_hosts", "write a [[limit]]"),
-    ("smtp_accept_max_per_connection", "limits.max_transactions"),
-    ("timeout_frozen_after", "held mail waits until an operator releases or deletes it"),
-    ("ignore_bounce_errors_after", "notifications.double_bounces sends them to the postmaster"),
-    ("freeze_tell", "see `postrider queue list --status held`"),
-    ("untrusted_set_sender", "local programs may set the sender"),
+/// Options that a key or a hint takes the place of.
+const OTHERS: &Meanings = &[
+    (MAPPED, Mapped),
+    ("local_interfaces tls_certificate tls_privatekey authenticator", MappedOr(Effect::Refused)),
+    ("router transport", MappedOr(Effect::Elsewhere)),
+    ("rewrite", MappedOr(Effect::Addresses)),
+    ("av_scanner spamd_address", Matters(Effect::Taken, NO_SCANNER)),
+    ("system_filter", Matters(Effect::Taken, "write rules; see docs/rules.md")),
+    ("message_logs", Note("the log and `postrider why` tell what became of a message")),
+    ("smtp_banner", Missing("the greeting is the hostname and ESMTP")),
+    ("received_header_text", Missing("the Received field has a fixed form")),
+    (
+        "local_scan_timeout",
+        Matters(Effect::Taken, "write [filter.NAME] with a milter that does the same (docs/filters.md)"),
+    ),
+    ("dkim_verify_signers", Matters(Effect::Taken, "write dkim = \"tag\" in [checks]")),
+    ("smtp_ratelimit_hosts", Matters(Effect::Taken, "write a [[limit]]")),
+    ("smtp_accept_max_per_connection", Missing("limits.max_transactions")),
+    ("timeout_frozen_after", Note("held mail waits until an operator releases or deletes it")),
+    ("ignore_bounce_errors_after", Note("notifications.double_bounces sends them to the postmaster")),
+    ("freeze_tell", Note("see `postrider queue list --status held`")),
+    ("untrusted_set_sender", Note("local programs may set the sender")),
 ];
 
 impl Converter<'_> {
@@ -255,7 +264,6 @@ impl Converter<'_> {
                     Verdict::Missing("write a [[rule]]; see docs/rules.md".to_owned())
                 }
             }
-            other if is_in(MAPPED, other) => Verdict::Mapped,
             other
                 if other.starts_with("tls_")
                     || other.starts_with("openssl_")
@@ -263,9 +271,8 @@ impl Converter<'_> {
             {
                 note("TLS 1.2 and 1.3 are used with the ciphers of today; see [tls]")
             }
-            other => match OTHERS.iter().find(|(known, _)| *known == other) {
-                Some((_, text)) if is_in(NOTED, other) => note(text),
-                Some((_, text)) => Verdict::Missing((*text).to_owned()),
+            other => match treatment(OTHERS, other) {
+                Some(known) => known.verdict(),
                 None if is_in(OPTIONS, other) => Verdict::Missing("Postrider has no such setting".to_owned()),
                 None => Verdict::Unknown,
             },
@@ -729,25 +736,9 @@ impl Converter<'_> {
     }
 }
 
-/// Returns whether a word is one of a list.
-fn is_in(words: &str, word: &str) -> bool {
-    words.split_whitespace().any(|one| one == word)
-}
-
 /// Returns what becomes of mail where a setting has no counterpart.
 fn effect_of(name: &str) -> Option<Effect> {
-    match name.split(' ').next().unwrap_or(name) {
-        "router" | "transport" => Some(Effect::Elsewhere),
-        "rewrite" => Some(Effect::Addresses),
-        "authenticator" | "local_interfaces" | "tls_certificate" | "tls_privatekey" => Some(Effect::Refused),
-        "av_scanner"
-        | "spamd_address"
-        | "system_filter"
-        | "local_scan_timeout"
-        | "dkim_verify_signers"
-        | "smtp_ratelimit_hosts" => Some(Effect::Taken),
-        _ => None,
-    }
+    treatment(OTHERS, name.split(' ').next().unwrap_or(name))?.effect()
 }
 
 /// Returns the names of a list of domains, and the items that are none; `@` is the hostname. `*.` in front of a name stands

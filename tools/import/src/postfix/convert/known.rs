@@ -1,19 +1,15 @@
 //! Parameters that need no key, and those without a counterpart: what to do instead.
 
 use super::Context;
-use crate::{Verdict, report::Effect};
-
-/// The treatment of a parameter that no other part has judged.
-#[derive(Clone, Copy)]
-enum Treatment {
-    /// Postrider needs no such setting, or always does this.
-    Mapped,
-    Note(&'static str),
-    Missing(&'static str),
-    /// The same, and mail is treated in another way because of it.
-    Matters(Effect, &'static str),
-}
-use Treatment::{Mapped, Matters, Missing, Note};
+use crate::{
+    Verdict,
+    report::Effect,
+    settings::{
+        Meanings,
+        Treatment::{self, Mapped, Matters, Missing, Note},
+        is_in, treatment,
+    },
+};
 
 const NO_FILTER: &str = "filters speak the milter protocol here ([filter.NAME], docs/filters.md); a filter that takes mail by SMTP runs as a proxy in front of Postrider, or as a smarthost";
 const NO_HEADER_CHECKS: &str =
@@ -53,7 +49,7 @@ const MAPPED: &str = "compatibility_level append_at_myorigin biff readme_directo
     dovecot_destination_recipient_limit";
 
 /// Parameters by their names, several where they are treated alike.
-const NAMES: &[(&str, Treatment)] = &[
+const NAMES: &Meanings = &[
     (
         "append_dot_mydomain",
         Note("names without a dot are no mail domains; local programs write full addresses"),
@@ -267,24 +263,21 @@ pub(super) fn judge(context: &mut Context<'_>) {
         if context.has_verdict(name) {
             continue;
         }
-        let exact = NAMES.iter().find(|(known, _)| is_in(known, name)).map(|(_, treatment)| *treatment);
-        let exact = exact.or_else(|| is_in(MAPPED, name).then_some(Mapped));
+        let exact = treatment(NAMES, name).or_else(|| is_in(MAPPED, name).then_some(Mapped));
         let suffix = || SUFFIXES.iter().find(|(end, _)| name.ends_with(end)).map(|(_, treatment)| *treatment);
         let prefix =
             || PREFIXES.iter().find(|(begin, _)| name.starts_with(begin)).map(|(_, treatment)| *treatment);
         // A filter that is set to nothing filters nothing.
         let is_off = is_off(&context.main.value(name));
         let verdict = match exact.or_else(suffix).or_else(prefix) {
-            Some(Mapped) => Verdict::Mapped,
             Some(Missing(_) | Matters(..)) if is_off => Verdict::Mapped,
             Some(Note(_)) if context.main.value(name).is_empty() => Verdict::Mapped,
-            Some(Note(text)) => Verdict::Note(text.to_owned()),
-            Some(Missing(text)) => Verdict::Missing(text.to_owned()),
             Some(Matters(effect, text)) => {
                 context.effect(effect, name, text);
                 context.missing(name, "");
                 continue;
             }
+            Some(treatment) => treatment.verdict(),
             None if is_variable(context, name) => Verdict::Mapped,
             None if is_parameter(name) && is_off => Verdict::Mapped,
             None if is_parameter(name) => Verdict::Missing("Postrider has no such setting".to_owned()),
@@ -292,11 +285,6 @@ pub(super) fn judge(context: &mut Context<'_>) {
         };
         context.set_verdict(name, verdict);
     }
-}
-
-/// Returns whether a word is one of a list.
-fn is_in(words: &str, word: &str) -> bool {
-    words.split_whitespace().any(|one| one == word)
 }
 
 /// Returns whether Postfix has a parameter, or has it for each transport: `slow_delivery_slot_cost`.
@@ -314,7 +302,7 @@ pub(super) fn is_off(value: &str) -> bool {
 
 /// Returns what becomes of mail because of a parameter without a counterpart.
 pub(super) fn effect(name: &str) -> Option<(Effect, &'static str)> {
-    match NAMES.iter().find(|(known, _)| is_in(known, name))?.1 {
+    match treatment(NAMES, name)? {
         Matters(effect, text) => Some((effect, text)),
         _ => None,
     }

@@ -276,7 +276,8 @@ fn relocated(context: &mut Context<'_>) {
     let own = Class::empty("mydestination", Domains::default());
     let Some(but) = known(context, &own).filter(|_| !tables.is_empty()) else { return };
     let targets = targets::of(context);
-    let (mut maps, mut text, mut is_exact) = (Vec::new(), String::new(), targets.is_some());
+    let (mut maps, mut is_exact) = (Vec::new(), targets.is_some());
+    let mut lines: Vec<(String, String)> = Vec::new();
     for item in &tables {
         let table = Table::parse(item);
         match table.as_ref().map(|table| table.entries(context.files)) {
@@ -284,12 +285,17 @@ fn relocated(context: &mut Context<'_>) {
                 for entry in entries {
                     let key = entry.key.to_lowercase();
                     is_exact &= targets.as_ref().is_some_and(|targets| !targets.lead_to(&key));
-                    match key.split_once('@') {
-                        Some(("", domain)) => text.push_str(&format!("{domain} {}\n", entry.value)),
-                        Some(_) => text.push_str(&format!("{key} {}\n", entry.value)),
+                    let keys = match key.split_once('@') {
+                        Some(("", domain)) => vec![domain.to_owned()],
+                        Some(_) => vec![key],
                         None => {
-                            let lines = context.own_domains().into_iter();
-                            text.extend(lines.map(|domain| format!("{key}@{domain} {}\n", entry.value)));
+                            context.own_domains().iter().map(|domain| format!("{key}@{domain}")).collect()
+                        }
+                    };
+                    // The first table that has a key counts.
+                    for key in keys {
+                        if lines.iter().all(|(known, _)| *known != key) {
+                            lines.push((key, entry.value.clone()));
                         }
                     }
                 }
@@ -305,7 +311,8 @@ fn relocated(context: &mut Context<'_>) {
         let text = "mail that aliases send to these addresses is taken";
         context.effect(Effect::Taken, parameter, text);
     }
-    if !text.is_empty() {
+    if !lines.is_empty() {
+        let text = lines.iter().map(|(key, address)| format!("{key} {address}\n")).collect();
         maps.insert(0, format!("text:{}", context.draft.add_numbered("relocated", text)));
     }
     let rule = Section::new("[[rule]]", parameter).with("for", "all").with("to", maps);
