@@ -279,7 +279,9 @@ pub(super) fn write(context: &mut Context<'_>) {
                 );
                 // Where all have to log in, those in mynetworks have no other way either.
                 let has_networks = !is_login_only || context.are_relayed;
-                let mut open = Open::new(has_networks, true, !is_login_only && !is_relay);
+                // A listener of the kind relay has strangers where a table lets some of them relay.
+                let has_strangers = !(is_login_only || is_relay && context.are_relayed);
+                let mut open = Open::new(has_networks, true, has_strangers);
                 walk(context, &mut decision, name, list, &mut open);
             }
             decision.finish().into_iter().for_each(|rule| context.draft.push(rule));

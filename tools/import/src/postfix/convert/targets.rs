@@ -60,6 +60,14 @@ impl Targets {
         have(&self.keys, address)
     }
 
+    /// Returns an address, or `@` and a domain, to which a table leads, that meets a condition.
+    pub(super) fn find(&self, is_it: impl Fn(&str) -> bool) -> Option<&str> {
+        let mut found: Vec<&str> =
+            self.values.iter().map(String::as_str).filter(|value| is_it(value)).collect();
+        found.sort_unstable();
+        found.first().copied()
+    }
+
     /// Returns whether mail for another address comes to this one, or whether a table changes it.
     pub(super) fn lead_to(&self, address: &str) -> bool {
         self.change(address) || have(&self.values, address)

@@ -127,6 +127,7 @@ impl Class {
                 "its patterns are for the addresses of all local domains",
             );
         }
+        tell_of_targets(context, &class, listed_by);
         let maps = context.maps(listed_by, Purpose::Keys);
         if separator(context).is_some() {
             let patterns =
@@ -151,6 +152,29 @@ pub(super) struct Unlisted {
     parameter: &'static str,
     domains: Vec<String>,
     known: Vec<String>,
+}
+
+/// Tells of aliases that lead to addresses which the tables of a class do not have: Postfix asks for what clients name only.
+fn tell_of_targets(context: &mut Context<'_>, class: &Class, listed_by: &str) {
+    let keys: Option<HashSet<String>> =
+        context.entries(listed_by).map(|all| all.into_iter().map(|entry| entry.key.to_lowercase()).collect());
+    let names = &class.domains.names;
+    let is_unknown = |target: &str| {
+        let Some((_, domain)) = target.rsplit_once('@') else { return false };
+        let is_here = !class.domains.maps.is_empty() || names.iter().any(|name| name == domain);
+        let is_listed =
+            |keys: &HashSet<String>| keys.contains(target) || keys.contains(&format!("@{domain}"));
+        is_here && !keys.as_ref().is_some_and(is_listed)
+    };
+    let what = match targets::of(context) {
+        Some(targets) => match targets.find(is_unknown) {
+            Some(target) => target.to_owned(),
+            None => return,
+        },
+        None => "addresses".to_owned(),
+    };
+    let text = format!("{what} to which an alias leads must be in it, too, else the alias is refused");
+    context.effect(Effect::Refused, listed_by, text);
 }
 
 /// Returns a table without the prefix that is for Postfix's own processes.

@@ -94,6 +94,29 @@ fn the_fallback_is_for_each_route_by_smtp_and_names_are_at_the_origin() {
 }
 
 #[test]
+fn rules_are_for_clients_that_a_table_lets_relay_too() {
+    let settings = "mydestination = mx.test\nmynetworks = 127.0.0.0/8\nsmtpd_recipient_restrictions = check_recipient_access inline:{a@mx.test=REJECT}\n\
+                    smtpd_relay_restrictions = check_client_access inline:{192.0.2=OK}, permit_mynetworks, reject\n";
+    let [toml, ..] = with(settings, ACCOUNTS, "");
+    assert!(toml.contains("networks = [\"127.0.0.0/8\", \"192.0.2.0/24\"]"), "{toml}");
+    let rule = &toml[toml.find("to = [\"a@mx.test\"]").unwrap()..];
+    assert!(!rule[..rule.find("reject").unwrap()].contains("client"), "{toml}");
+}
+
+#[test]
+fn addresses_to_which_aliases_lead_must_be_listed() {
+    let settings =
+        "mydestination = mx.test\nrelay_domains = r.test\nrelay_recipient_maps = inline:{a@r.test=x}\n";
+    let of = |target: &str| {
+        let settings = format!("{settings}virtual_alias_maps = inline:{{info@mx.test={target}}}\n");
+        with(&settings, ACCOUNTS, "")[1].clone()
+    };
+    let told = "refused  main.cf:4 relay_recipient_maps: b@r.test to which an alias leads";
+    assert!(of("b@r.test").contains(told), "{}", of("b@r.test"));
+    assert!(!of("a@r.test").contains("relay_recipient_maps:"), "{}", of("a@r.test"));
+}
+
+#[test]
 fn where_every_name_of_other_domains_exists_a_rule_has_the_accounts_and_aliases() {
     let main = "myhostname = mx.test\nmydestination = mx.test\nrelay_domains = mysql:/etc/postfix/d.cf\n";
     let (draft, _) = convert(main.as_bytes(), MASTER, "/etc/postfix", &MemoryFiles(ACCOUNTS));
