@@ -168,6 +168,11 @@ fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
     if parameter == "relay_domains" && parents.is_none_or(|list| list.contains(parameter)) {
         domains.excluded = exceptions.iter().filter(|name| !domains.names.contains(name)).cloned().collect();
         domains.below = domains.names.clone();
+        // Postfix asks servers for the domains above, too, and patterns for the whole domain only.
+        if let Some(map) = domains.maps.iter().find(|map| map.starts_with("map:")) {
+            let text = format!("subdomains of the domains of {map} are not taken, unless it has them");
+            context.effect(Effect::Refused, parameter, text);
+        }
     }
     domains
 }
