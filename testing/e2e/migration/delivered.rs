@@ -9,12 +9,13 @@ use super::{
     postfix,
     world::{SERVER, World},
 };
-use crate::common::{envelopes::named, program, session::connect_from, until};
+use crate::common::{databases::Postgres, envelopes::named, program, session::connect_from, until};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     net::TcpStream,
     path::Path,
+    process::Command,
 };
 
 /// A setting that a site may have.
@@ -38,7 +39,8 @@ enum Form {
 use Form::{Map, Names, Networks, One};
 
 /// Kinds of tables.
-const KINDS: [&str; 7] = ["texthash", "proxy:texthash", "hash", "inline", "regexp", "pcre", "sqlite"];
+const KINDS: [&str; 8] =
+    ["texthash", "proxy:texthash", "hash", "inline", "regexp", "pcre", "sqlite", "pgsql"];
 
 const fn rule(name: &'static str, one_in: usize, form: Form) -> Rule {
     Rule { name, one_in, form }
@@ -359,7 +361,7 @@ impl Set {
     }
 
     /// Writes the settings.
-    fn write(&self, machine: &Machine) {
+    fn write(&self, Bench { machine, postgres, .. }: &Bench) {
         let mut text = String::new();
         let mut files = 0;
         for (name, items) in &self.settings {
@@ -382,9 +384,14 @@ impl Set {
                                 entries.iter().map(|(key, value)| format!("{{{key} = {value}}}")).collect();
                             format!("inline:{{ {} }}", pairs.join(", "))
                         }
-                        Item::Table { kind: "sqlite", entries } => {
+                        Item::Table { kind: kind @ "sqlite", entries } => {
                             sqlite(machine, &place, entries);
-                            format!("sqlite:/etc/{place}")
+                            format!("{kind}:/etc/{place}")
+                        }
+                        Item::Table { kind: kind @ "pgsql", entries } => {
+                            let postgres = postgres.as_ref().expect("sets without it are left out");
+                            pgsql(machine, postgres, &place, entries);
+                            format!("{kind}:/etc/{place}")
                         }
                         Item::Table { kind, entries } => {
                             let lines = entries.iter().map(|(key, value)| format!("{key} {value}\n"));
@@ -416,18 +423,20 @@ impl Set {
     }
 
     /// Returns whether Postfix has all kinds of tables here: each is a package of its own.
-    fn can_run(&self) -> bool {
+    fn can_run(&self, bench: &Bench) -> bool {
         let has = |kind: &str| {
             let library = format!("usr/lib/postfix/postfix-{kind}.so");
             let unpacked = crate::common::unpacked(".").map(|tree| tree.join(&library));
             let is_there =
                 unpacked.is_some_and(|file| file.exists()) || Path::new("/").join(library).exists();
-            is_there && (kind != "sqlite" || program("sqlite3").is_some())
+            is_there
+                && (kind != "sqlite" || program("sqlite3").is_some())
+                && (kind != "pgsql" || bench.postgres.is_some() && program("psql").is_some())
         };
         let items = self.settings.iter().flat_map(|(_, items)| items);
         items
             .filter_map(|item| match item {
-                Item::Table { kind: kind @ ("pcre" | "sqlite"), .. } => Some(*kind),
+                Item::Table { kind: kind @ ("pcre" | "sqlite" | "pgsql"), .. } => Some(*kind),
                 _ => None,
             })
             .all(has)
@@ -494,18 +503,50 @@ impl Set {
     }
 }
 
-/// Writes a table of SQLite, and the file that names it.
-fn sqlite(machine: &Machine, place: &str, entries: &[(String, &'static str)]) {
-    let file = machine.etc(&format!("{place}.db"));
-    let _ = fs::remove_file(&file);
+/// Has a program make a table with these entries.
+fn make_table(mut command: Command, entries: &[(String, &'static str)]) {
     let rows: String = entries
         .iter()
         .map(|(key, value)| format!("INSERT INTO t VALUES ('{}', '{value}');", key.to_lowercase()))
         .collect();
-    let text = format!("CREATE TABLE t (k TEXT, v TEXT); {rows}");
-    let output = std::process::Command::new("sqlite3").arg(&file).arg(text).output().unwrap();
+    let output = command.arg(format!("CREATE TABLE t (k TEXT, v TEXT); {rows}")).output().unwrap();
     assert!(output.status.success(), "{output:?}");
+}
+
+/// Writes a table of PostgreSQL in a schema of its own, and the file that names it.
+fn pgsql(machine: &Machine, postgres: &Postgres, place: &str, entries: &[(String, &'static str)]) {
+    let schema = place.replace('/', "_");
+    let mut psql = program("psql").unwrap();
+    psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1"]).arg(postgres.here()).arg("-c");
+    let begin = format!(
+        "DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}; SET search_path = {schema};"
+    );
+    psql.arg(begin).arg("-c");
+    make_table(psql, entries);
+    let text = format!(
+        "hosts = {}\nuser = mail\npassword = s3cret\ndbname = postgres\nquery = SELECT v FROM {schema}.t WHERE k = '%s'\n",
+        postgres.address
+    );
+    machine.write(place, &text);
+}
+
+/// Writes a table of SQLite, and the file that names it.
+fn sqlite(machine: &Machine, place: &str, entries: &[(String, &'static str)]) {
+    let file = machine.etc(&format!("{place}.db"));
+    let _ = fs::remove_file(&file);
+    let mut sqlite = program("sqlite3").unwrap();
+    sqlite.arg(&file);
+    make_table(sqlite, entries);
     machine.write(place, &format!("dbpath = /etc/{place}.db\nquery = SELECT v FROM t WHERE k = '%s'\n"));
+}
+
+/// What the sets are tried with.
+struct Bench {
+    machine: Machine,
+    world: World,
+    postgres: Option<Postgres>,
+    /// The number of comparisons so far.
+    round: usize,
 }
 
 /// What became of the envelopes in both programs.
@@ -621,9 +662,10 @@ fn are_alike(envelope: &Envelope, [theirs, ours]: [(&str, &str); 2]) -> bool {
 }
 
 /// Sends the envelopes of a set to both programs.
-fn compare(machine: &Machine, world: &World, set: &Set, round: &mut usize) -> Comparison {
-    *round += 1;
-    set.write(machine);
+fn compare(bench: &mut Bench, set: &Set) -> Comparison {
+    bench.round += 1;
+    set.write(bench);
+    let Bench { machine, world, round, .. } = &*bench;
     let _ = fs::remove_dir_all(machine.var("mail/vhosts"));
     let _ = fs::remove_file(machine.var("log/postfix.log"));
     machine.own("mail/vhosts", 61001);
@@ -679,16 +721,14 @@ fn compare(machine: &Machine, world: &World, set: &Set, round: &mut usize) -> Co
 
 /// Compares a set. Returns a difference that the report does not tell; `told` gets the settings that it tells of, where there is one.
 fn silent(
-    machine: &Machine,
-    world: &World,
+    bench: &mut Bench,
     set: &Set,
-    round: &mut usize,
     told: &mut BTreeSet<&'static str>,
 ) -> Option<(Set, usize, String, String)> {
     let mut set = set.clone();
     loop {
         // An import whose result is refused is a difference, too.
-        let compared = std::panic::AssertUnwindSafe(|| compare(machine, world, &set, round));
+        let compared = std::panic::AssertUnwindSafe(|| compare(bench, &set));
         let Ok(Comparison { different, report }) = std::panic::catch_unwind(compared) else {
             return Some((set, 0, "runs".to_owned(), "does not start".to_owned()));
         };
@@ -715,19 +755,20 @@ pub(crate) fn check() -> Option<()> {
     let world = World::start(certificates.path())?;
     let files = [("postfix/main.cf", BASE.to_owned()), ("postfix/boxes", BOXES.to_owned())];
     let machine = postfix::machine(&files)?;
+    let mut bench = Bench { machine, world, postgres: Postgres::start(""), round: 0 };
     let (seed, count) = (seed(), number("POSTRIDER_TEST_COUNT").unwrap_or(5));
     let most = number("POSTRIDER_TEST_SMALL").unwrap_or(1);
     let mut dice = Dice::new(seed);
-    let (mut found, mut round, mut told, mut tally) = (Vec::new(), 0, 0, BTreeMap::<&str, usize>::new());
+    let (mut found, mut told, mut tally) = (Vec::new(), 0, BTreeMap::<&str, usize>::new());
     let mut skipped = 0;
     for _ in 0..count {
         let set = Set::generate(&mut dice);
-        if !set.can_run() {
+        if !set.can_run(&bench) {
             skipped += 1;
             continue;
         }
         let mut names = BTreeSet::new();
-        let different = silent(&machine, &world, &set, &mut round, &mut names);
+        let different = silent(&mut bench, &set, &mut names);
         told += usize::from(!names.is_empty());
         names.iter().for_each(|name| *tally.entry(name).or_default() += 1);
         let Some((mut set, mut envelope, mut theirs, mut ours)) = different else { continue };
@@ -735,10 +776,7 @@ pub(crate) fn check() -> Option<()> {
             loop {
                 // One envelope is enough.
                 set.envelopes = vec![set.envelopes[envelope].clone()];
-                let next = set
-                    .smaller()
-                    .into_iter()
-                    .find_map(|set| silent(&machine, &world, &set, &mut round, &mut names));
+                let next = set.smaller().into_iter().find_map(|set| silent(&mut bench, &set, &mut names));
                 match next {
                     Some((less, _, old, new)) => (set, envelope, theirs, ours) = (less, 0, old, new),
                     None => break,
