@@ -57,7 +57,7 @@ pub(super) fn write(context: &mut Context<'_>) {
         own.extend(aliases.patterns());
     }
     class(context, &own, "local_transport", "mydestination", "");
-    let others = sender_dependent(context, &relay);
+    let others = sender_dependent(context, &relay, &["*".to_owned()]);
     let relayhost = context.main.value("relayhost");
     class(context, &excluded, "default_transport", "relay_domains", &relayhost);
     class(context, &relay, "relay_transport", "relay_domains", &relayhost);
@@ -462,7 +462,11 @@ fn tls_policies(context: &mut Context<'_>) {
 }
 
 /// Writes routes by sender for relayed domains: a relay host of a sender is for these, too. Returns those for other domains.
-fn sender_dependent(context: &mut Context<'_>, relay: &[String]) -> Vec<Section> {
+pub(super) fn sender_dependent(
+    context: &mut Context<'_>,
+    relay: &[String],
+    others_of: &[String],
+) -> Vec<Section> {
     let mut others = Vec::new();
     let mut hosts = entries_of(context, "sender_dependent_relayhost_maps");
     let transports = entries_of(context, "sender_dependent_default_transport_maps");
@@ -499,15 +503,14 @@ fn sender_dependent(context: &mut Context<'_>, relay: &[String]) -> Vec<Section>
             Some(_) => "sender_dependent_default_transport_maps",
             None => "sender_dependent_relayhost_maps",
         };
-        let all = ["*".to_owned()];
         let transport = transport.unwrap_or_else(|| context.main.value("default_transport"));
-        let mut classes = vec![(&all[..], transport)];
+        let mut classes = vec![(others_of, transport)];
         let of_relay = context.main.value("relay_transport");
         if host.is_some() && !relay.is_empty() && hop(context, &of_relay) == Ok(Hop::Mx) {
             classes.insert(0, (relay, of_relay));
         }
         let host = host.unwrap_or_else(|| relayhost.clone());
-        for (domains, transport) in classes {
+        for (domains, transport) in classes.into_iter().filter(|(domains, _)| !domains.is_empty()) {
             let hop = off_host(context, &transport, &host).unwrap_or_else(|why| {
                 let text = format!("{sender}: {why}; until then the mail is held");
                 context.effect(Effect::Elsewhere, parameter, text);
@@ -517,7 +520,7 @@ fn sender_dependent(context: &mut Context<'_>, relay: &[String]) -> Vec<Section>
                 .with("domains", domains.to_vec())
                 .with("senders", vec![sender.trim_start_matches('@').to_owned()]);
             match add_hop_for(context, section, (&hop, &transport), parameter, Some(&sender)) {
-                Some(section) if domains == all => others.push(section),
+                Some(section) if domains == others_of => others.push(section),
                 Some(section) => context.draft.push(section),
                 None => {}
             }

@@ -9,7 +9,7 @@ use super::{
     Context,
     addresses::separator,
     local::{mailbox, virtual_mailboxes},
-    routes::{Hop, ROUTES_MAX, add_hop, hop, later, off_host, waits},
+    routes::{Hop, ROUTES_MAX, add_hop, hop, later, off_host, sender_dependent, waits},
     targets,
 };
 use crate::{
@@ -217,6 +217,9 @@ fn route(context: &mut Context<'_>, classes: &[Vec<String>; 3], transport: &str,
             "virtual_transport" if is_local && is_other => virtual_mailboxes(context, &covered),
             _ if transport == *context.main.value(class) => {
                 let host = if class == "relay_transport" { &*relayhost } else { "" };
+                if class == "relay_transport" {
+                    sender_dependent(context, &covered, &[]);
+                }
                 super::routes::class(context, &covered, class, "transport_maps", host);
             }
             _ => one_route(context, &transport, covered.clone(), ""),
@@ -224,8 +227,13 @@ fn route(context: &mut Context<'_>, classes: &[Vec<String>; 3], transport: &str,
         done.extend(covered);
     }
     let left: Vec<String> = domains.into_iter().filter(|domain| !done.contains(domain)).collect();
-    let host = if transport.trim() == ":" { relayhost } else { String::new() };
+    let is_unchanged = transport.trim() == ":";
+    let host = if is_unchanged { relayhost } else { String::new() };
     let transport = with_class(transport, &context.main.value("default_transport"));
+    if is_unchanged {
+        let by_sender = sender_dependent(context, &[], &left);
+        by_sender.into_iter().for_each(|section| context.draft.push(section));
+    }
     if !left.is_empty() {
         one_route(context, &transport, left, &host);
     }

@@ -94,6 +94,15 @@ fn the_fallback_is_for_each_route_by_smtp_and_names_are_at_the_origin() {
 }
 
 #[test]
+fn a_domain_that_the_table_leaves_as_it_is_has_the_relay_hosts_of_senders() {
+    let settings = "mydestination = mx.test\ntransport_maps = inline:{far.test=:}\n\
+                    sender_dependent_relayhost_maps = inline:{a@from.test=[10.0.0.1]}\n";
+    let [toml, ..] = with(settings, ACCOUNTS, "");
+    let route = "domains = [\"far.test\"]\nsenders = [\"a@from.test\"]\nsmarthost = \"10.0.0.1:25\"";
+    assert!(toml.find(route).unwrap() < toml.find("domains = [\"far.test\"]\nmx = true").unwrap(), "{toml}");
+}
+
+#[test]
 fn rules_are_for_clients_that_a_table_lets_relay_too() {
     let settings = "mydestination = mx.test\nmynetworks = 127.0.0.0/8\nsmtpd_recipient_restrictions = check_recipient_access inline:{a@mx.test=REJECT}\n\
                     smtpd_relay_restrictions = check_client_access inline:{192.0.2=OK}, permit_mynetworks, reject\n";
