@@ -293,10 +293,10 @@ fn masquerade(context: &mut Context<'_>) {
         return;
     }
     let (plain, others): (Vec<String>, Vec<String>) =
-        items(&masquerade).into_iter().partition(|item| !item.starts_with('!'));
+        items(&masquerade).into_iter().partition(|item| is_domain(item));
     context.note("masquerade_domains", "the reverse-path is changed, the header is not");
     if !others.is_empty() {
-        let text = format!("no domain can be left out: {}", others.join(", "));
+        let text = format!("domains are listed by name, and none can be left out: {}", others.join(", "));
         context.effect(Effect::Addresses, "masquerade_domains", text);
     }
     let names = plain.iter().map(|name| name.to_lowercase());

@@ -311,7 +311,11 @@ fn add_hop_for(
         Hop::Lmtp(server) => section.with("lmtp", server.clone()),
         Hop::Reject(reply) => section.with("reject", reply.clone()),
         Hop::Discard => section.with("discard", true),
-        Hop::Hold => section.with("hold", true),
+        Hop::Hold => {
+            let text = "a message for it is held with all its recipients, until it is released";
+            context.effect(Effect::Elsewhere, parameter, text);
+            section.with("hold", true)
+        }
         Hop::Pipe(pipe) => section.with("pipe", crate::draft::Value::Raw(pipe.clone())),
         Hop::Local => {
             if parameter != "local_transport" {
