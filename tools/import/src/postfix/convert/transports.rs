@@ -106,6 +106,10 @@ fn table_of_ways(context: &mut Context<'_>, table: &Table) -> Result<Vec<Way>, S
     let mut found = Vec::new();
     for entry in table.entries(context.files)? {
         let key = entry.key.to_lowercase();
+        if key.contains('@') && mail::Mailbox::parse(&key, true).is_err() {
+            context.note("transport_maps", format!("{key} is no address: Postfix never finds it"));
+            continue;
+        }
         let (name, key) = match (key.contains('@'), key.strip_prefix('.')) {
             (true, _) => (None, Key::Address(key)),
             (false, Some(domain)) => (Some(domain.to_owned()), Key::Below(domain.to_owned())),

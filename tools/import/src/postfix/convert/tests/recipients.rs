@@ -36,7 +36,7 @@ fn patterns_of_domains_are_routes_and_those_of_addresses_rules() {
 #[test]
 fn a_next_hop_without_a_transport_keeps_that_of_the_class() {
     let settings = "mydestination = mx.test\nrelay_domains = r.test\nparent_domain_matches_subdomains =\nrelay_transport = lmtp:inet:10.0.0.9:24\n\
-                    transport_maps = inline:{*=:[10.0.0.1]}\n";
+                    transport_maps = inline:{ {*=:[10.0.0.1]} {@r.test=error:} }\n";
     let [toml, ..] = with(settings, ACCOUNTS, "");
     for line in [
         "domains = [\"mx.test\"]\nmbox",
