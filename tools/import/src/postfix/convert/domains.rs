@@ -30,6 +30,8 @@ pub(in super::super) struct Domains {
     pub(in super::super) only_below: Vec<String>,
     /// Domains below those that are left out.
     pub(in super::super) excluded: Vec<String>,
+    /// Domains that patterns have: Postfix looks up those above a domain in other tables only.
+    pub(super) exact: Vec<String>,
     /// Maps of domains.
     pub(in super::super) maps: Vec<String>,
 }
@@ -167,7 +169,8 @@ fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
         context.main.explicit("parent_domain_matches_subdomains").map(|one| context.main.expand(&one.value));
     if parameter == "relay_domains" && parents.is_none_or(|list| list.contains(parameter)) {
         domains.excluded = exceptions.iter().filter(|name| !domains.names.contains(name)).cloned().collect();
-        domains.below = domains.names.clone();
+        let has_below = |name: &&String| !domains.exact.contains(name);
+        domains.below = domains.names.iter().filter(has_below).cloned().collect();
         // Postfix asks servers for the domains above, too, and patterns for the whole domain only.
         if let Some(map) = domains.maps.iter().find(|map| map.starts_with("map:")) {
             let text = format!("subdomains of the domains of {map} are not taken, unless it has them");
@@ -210,6 +213,7 @@ fn table_of_domains(
                 |key: &String| !key.contains('@') && (key.contains('.') || !has_names) && is_domain(key);
             for key in keys.filter(is_listed) {
                 if !domains.names.contains(&key) && !excluded.contains(&key) {
+                    domains.exact.extend(table.has_patterns().then(|| key.clone()));
                     domains.names.push(key);
                 }
             }

@@ -103,6 +103,14 @@ fn a_domain_that_the_table_leaves_as_it_is_has_the_relay_hosts_of_senders() {
 }
 
 #[test]
+fn patterns_of_one_domain_are_names_without_subdomains() {
+    let files = &[("/etc/passwd", "joe:x:1:1::/:\n"), ("/p", "/^r\\.test$/ x\n")];
+    let [_, _, domains] =
+        with("mydestination = mx.test\nrelay_domains = pcre:/p, s.test\n", files, "relay-domains");
+    assert_eq!(domains, "/^r\\.test$/ x\n/^(.*\\.)?s\\.test$/ x\n");
+}
+
+#[test]
 fn rules_are_for_clients_that_a_table_lets_relay_too() {
     let settings = "mydestination = mx.test\nmynetworks = 127.0.0.0/8\nsmtpd_recipient_restrictions = check_recipient_access inline:{a@mx.test=REJECT}\n\
                     smtpd_relay_restrictions = check_client_access inline:{192.0.2=OK}, permit_mynetworks, reject\n";
