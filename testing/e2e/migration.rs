@@ -10,6 +10,7 @@ mod generated;
 mod machine;
 mod postfix;
 mod sendmail;
+mod tables;
 mod verify;
 mod world;
 

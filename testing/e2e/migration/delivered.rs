@@ -6,7 +6,7 @@
 use super::{
     generated::{Client, Dice, number, seed},
     machine::Machine,
-    postfix,
+    postfix, tables,
     world::{SERVER, World},
 };
 use crate::common::{databases::Postgres, envelopes::named, program, session::connect_from, until};
@@ -15,7 +15,6 @@ use std::{
     fs,
     net::TcpStream,
     path::Path,
-    process::Command,
 };
 
 /// A setting that a site may have.
@@ -385,12 +384,12 @@ impl Set {
                             format!("inline:{{ {} }}", pairs.join(", "))
                         }
                         Item::Table { kind: kind @ "sqlite", entries } => {
-                            sqlite(machine, &place, entries);
+                            tables::sqlite(machine, &place, entries);
                             format!("{kind}:/etc/{place}")
                         }
                         Item::Table { kind: kind @ "pgsql", entries } => {
                             let postgres = postgres.as_ref().expect("sets without it are left out");
-                            pgsql(machine, postgres, &place, entries);
+                            tables::pgsql(machine, postgres, &place, entries);
                             format!("{kind}:/etc/{place}")
                         }
                         Item::Table { kind, entries } => {
@@ -501,43 +500,6 @@ impl Set {
         less.settings.retain(|(name, _)| !told.iter().any(|(other, _)| other == name));
         (less.settings.len() < self.settings.len()).then_some(less)
     }
-}
-
-/// Has a program make a table with these entries.
-fn make_table(mut command: Command, entries: &[(String, &'static str)]) {
-    let rows: String = entries
-        .iter()
-        .map(|(key, value)| format!("INSERT INTO t VALUES ('{}', '{value}');", key.to_lowercase()))
-        .collect();
-    let output = command.arg(format!("CREATE TABLE t (k TEXT, v TEXT); {rows}")).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-}
-
-/// Writes a table of PostgreSQL in a schema of its own, and the file that names it.
-fn pgsql(machine: &Machine, postgres: &Postgres, place: &str, entries: &[(String, &'static str)]) {
-    let schema = place.replace('/', "_");
-    let mut psql = program("psql").unwrap();
-    psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1"]).arg(postgres.here()).arg("-c");
-    let begin = format!(
-        "DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}; SET search_path = {schema};"
-    );
-    psql.arg(begin).arg("-c");
-    make_table(psql, entries);
-    let text = format!(
-        "hosts = {}\nuser = mail\npassword = s3cret\ndbname = postgres\nquery = SELECT v FROM {schema}.t WHERE k = '%s'\n",
-        postgres.address
-    );
-    machine.write(place, &text);
-}
-
-/// Writes a table of SQLite, and the file that names it.
-fn sqlite(machine: &Machine, place: &str, entries: &[(String, &'static str)]) {
-    let file = machine.etc(&format!("{place}.db"));
-    let _ = fs::remove_file(&file);
-    let mut sqlite = program("sqlite3").unwrap();
-    sqlite.arg(&file);
-    make_table(sqlite, entries);
-    machine.write(place, &format!("dbpath = /etc/{place}.db\nquery = SELECT v FROM t WHERE k = '%s'\n"));
 }
 
 /// What the sets are tried with.
@@ -683,9 +645,15 @@ fn compare(bench: &mut Bench, set: &Set) -> Comparison {
     let log = fs::read_to_string(machine.var("log/postfix.log")).unwrap_or_default();
     let bounced: Vec<&str> = log.lines().filter(|line| line.contains("status=bounced")).collect();
     let mut arrived = arrivals(machine, world, &subject);
-    for (number, reply) in their_replies.iter().enumerate() {
-        let id = format!(" {}:", reply.split_whitespace().last().unwrap_or_default());
-        if reply.starts_with('2') && bounced.iter().any(|line| line.contains(&id)) {
+    for (number, reply) in their_replies.iter().enumerate().filter(|(_, reply)| reply.starts_with('2')) {
+        let id = reply.split_whitespace().last().unwrap_or_default();
+        let is_of = |line: &&str, id: &str| line.contains(&format!(" {id}:"));
+        // local(8) sends what aliases lead to as another message.
+        let others = log.lines().filter(|line| is_of(line, id));
+        let others =
+            others.filter_map(|line| Some(line.split_once("forwarded as ")?.1.trim_end_matches(')')));
+        let ids: Vec<&str> = others.chain([id]).collect();
+        if bounced.iter().any(|line| ids.iter().any(|id| is_of(line, id))) {
             arrived.entry(number).or_default().insert("refused".to_owned());
         }
     }

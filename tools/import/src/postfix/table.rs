@@ -43,6 +43,11 @@ impl Table {
         matches!(&*self.kind, "hash" | "btree" | "lmdb" | "dbm" | "sdbm" | "texthash" | "cdb")
     }
 
+    /// Returns whether a server or a database is asked.
+    pub(crate) fn is_server(&self) -> bool {
+        matches!(&*self.kind, "pgsql" | "sqlite" | "ldap" | "socketmap")
+    }
+
     /// Returns whether the keys of the table are regular expressions.
     pub(crate) fn has_patterns(&self) -> bool {
         matches!(&*self.kind, "regexp" | "pcre")

@@ -151,8 +151,7 @@ fn details(context: &mut Context<'_>, parameter: &str, tables: &[String]) -> Opt
 
 /// Servers are asked for whole addresses and for domains.
 fn tell_of_names(context: &mut Context<'_>, parameter: &str, item: &str) {
-    let is_server = Table::parse(item)
-        .is_some_and(|table| matches!(&*table.kind, "pgsql" | "sqlite" | "ldap" | "socketmap"));
+    let is_server = Table::parse(item).is_some_and(|table| table.is_server());
     if is_server && !context.main.value("mydestination").is_empty() {
         let text =
             format!("{item} is asked for no names without a domain, as Postfix does for its own domains");

@@ -128,6 +128,10 @@ impl Class {
             );
         }
         tell_of_targets(context, &class, listed_by);
+        if tables.iter().any(Table::is_server) {
+            let text = "a server is asked for whole addresses: those of a domain with a key such as @example.com are refused";
+            context.effect(Effect::Refused, listed_by, text);
+        }
         let maps = context.maps(listed_by, Purpose::Keys);
         if separator(context).is_some() {
             let patterns =
