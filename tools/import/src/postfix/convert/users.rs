@@ -65,6 +65,9 @@ impl Class {
         let parameter = "local_recipient_maps";
         context.mapped(parameter);
         let value = context.main.value(parameter);
+        if domains.is_empty() {
+            return Self::empty("mydestination", domains);
+        }
         let is_local = is_local && hop(context, &context.main.value("local_transport")) == Ok(Hop::Local);
         if !is_local || !has_accounts_only(context) {
             return Self::of("mydestination", domains, context, parameter);
@@ -105,6 +108,9 @@ impl Class {
         listed_by: &'static str,
     ) -> Self {
         context.mapped(listed_by);
+        if domains.is_empty() {
+            return Self::empty(parameter, domains);
+        }
         let value = items(&context.main.value(listed_by));
         let tables: Vec<Table> = value.iter().filter_map(|item| Table::parse(item)).collect();
         // A table with each key is for these domains only, and `local.users` is for all.
@@ -164,7 +170,9 @@ fn tell_of_targets(context: &mut Context<'_>, class: &Class, listed_by: &str) {
         context.entries(listed_by).map(|all| all.into_iter().map(|entry| entry.key.to_lowercase()).collect());
     let names = &class.domains.names;
     let is_unknown = |target: &str| {
-        let Some((_, domain)) = target.rsplit_once('@') else { return false };
+        let Some((_, domain)) = target.rsplit_once('@').filter(|(name, _)| *name != "postmaster") else {
+            return false;
+        };
         let is_here = !class.domains.maps.is_empty() || names.iter().any(|name| name == domain);
         let is_listed =
             |keys: &HashSet<String>| keys.contains(target) || keys.contains(&format!("@{domain}"));
@@ -301,8 +309,10 @@ fn relocated(context: &mut Context<'_>) {
     let parameter = "relocated_maps";
     context.mapped(parameter);
     let tables = items(&context.main.value(parameter));
-    let own = Class::empty("mydestination", Domains::default());
-    let Some(but) = known(context, &own).filter(|_| !tables.is_empty()) else { return };
+    if tables.is_empty() {
+        return;
+    }
+    let Some(but) = known(context, &Class::empty("mydestination", Domains::default())) else { return };
     let targets = targets::of(context);
     let (mut maps, mut is_exact) = (Vec::new(), targets.is_some());
     let mut lines: Vec<(String, String)> = Vec::new();
