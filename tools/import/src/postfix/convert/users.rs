@@ -312,7 +312,10 @@ fn relocated(context: &mut Context<'_>) {
     if tables.is_empty() {
         return;
     }
-    let Some(but) = known(context, &Class::empty("mydestination", Domains::default())) else { return };
+    let Some(but) = known(context, &Class::empty("mydestination", Domains::default())) else {
+        let text = "it is left out, because a server knows which addresses are changed before: write a [[rule]] with `reject`";
+        return context.effect(Effect::Taken, parameter, text);
+    };
     let targets = targets::of(context);
     let (mut maps, mut is_exact) = (Vec::new(), targets.is_some());
     let mut lines: Vec<(String, String)> = Vec::new();

@@ -71,6 +71,9 @@ fn relocated_addresses_and_unknown_users_are_refused_or_sent_on() {
         assert!(files.contains(line), "{line}: {files}");
     }
     assert!(!report.contains("taken") && !report.contains("moved"), "{report}");
+    let unknown = format!("{settings}virtual_alias_maps = mysql:/x\n");
+    let report = &with(&unknown, ACCOUNTS, "")[1];
+    assert!(report.contains("taken    main.cf:5 relocated_maps: it is left out"), "{report}");
 }
 
 #[test]
