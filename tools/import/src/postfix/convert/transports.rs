@@ -44,15 +44,15 @@ impl Key {
     }
 }
 
-/// A key and its transport.
-struct Way {
+/// A transport, and the key that has it.
+struct Transport {
     key: Key,
-    transport: String,
+    value: String,
 }
 
 /// Returns the entries of all tables in the order of their look-ups. Tables that cannot be read have a route of their own.
-fn ways(context: &mut Context<'_>) -> Vec<Way> {
-    let mut ways: Vec<Way> = Vec::new();
+fn ways(context: &mut Context<'_>) -> Vec<Transport> {
+    let mut ways: Vec<Transport> = Vec::new();
     for item in items(&context.main.value("transport_maps")) {
         let Some(table) = Table::parse(&item) else {
             context.missing("transport_maps", format!("\"{item}\" is no table"));
@@ -88,9 +88,9 @@ fn ways(context: &mut Context<'_>) -> Vec<Way> {
 ///
 /// # Errors
 /// The entries are not known: why.
-fn table_of_ways(context: &mut Context<'_>, table: &Table) -> Result<Vec<Way>, String> {
+fn table_of_ways(context: &mut Context<'_>, table: &Table) -> Result<Vec<Transport>, String> {
     if table.kind == "static" {
-        return Ok(vec![Way { key: Key::Domains(Pattern::any()), transport: table.name.clone() }]);
+        return Ok(vec![Transport { key: Key::Domains(Pattern::any()), value: table.name.clone() }]);
     }
     if table.has_patterns() {
         let entries = pattern_entries(table, context.files)?;
@@ -99,7 +99,7 @@ fn table_of_ways(context: &mut Context<'_>, table: &Table) -> Result<Vec<Way>, S
             let is_address = |pattern: &Pattern| pattern.literal().is_none_or(|text| text.contains('@'));
             let pattern = Pattern::parse(&entry.key).filter(is_address)?;
             let key = pattern.of_domain().map_or(Key::Addresses(pattern), Key::Domains);
-            Some(Way { key, transport: entry.value })
+            Some(Transport { key, value: entry.value })
         };
         return Ok(entries.into_iter().filter_map(way).collect());
     }
@@ -118,7 +118,7 @@ fn table_of_ways(context: &mut Context<'_>, table: &Table) -> Result<Vec<Way>, S
         };
         match name.filter(|name| !is_domain(name)) {
             Some(_) => context.missing("transport_maps", format!("{}: no domain", entry.key)),
-            None => found.push(Way { key, transport: entry.value }),
+            None => found.push(Transport { key, value: entry.value }),
         }
     }
     Ok(found)
@@ -163,7 +163,7 @@ pub(super) fn write(context: &mut Context<'_>, classes: &[Vec<String>; 3]) {
     let parents = context.main.value("parent_domain_matches_subdomains");
     // Patterns of domains that were asked before.
     let mut before: Vec<Pattern> = Vec::new();
-    for (number, Way { key, transport }) in ways(context).into_iter().enumerate() {
+    for (number, Transport { key, value: transport }) in ways(context).into_iter().enumerate() {
         let domains = match key {
             Key::Address(address) => {
                 let rule = Section::new("[[rule]]", format!("transport_maps: {address}"));
