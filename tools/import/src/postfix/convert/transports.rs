@@ -127,10 +127,16 @@ fn table_of_ways(context: &mut Context<'_>, table: &Table) -> Result<Vec<Transpo
 /// Returns the transport of a domain, that of its class where the table has none.
 fn of_domain(context: &Context<'_>, domain: &str, class: &str) -> String {
     let tables = context.tables("transport_maps").into_iter();
-    let entries: Vec<_> = tables.filter_map(|(_, entries)| entries.ok()).flatten().collect();
+    let has_patterns = |(item, _): &(String, _)| Table::parse(item).is_some_and(|table| table.has_patterns());
+    let (patterns, tables): (Vec<_>, Vec<_>) = tables.partition(has_patterns);
+    let [patterns, entries] = [patterns, tables]
+        .map(|all| all.into_iter().filter_map(|(_, found)| found.ok()).flatten().collect::<Vec<_>>());
+    // Patterns are asked for the whole address, and before.
+    let pattern = patterns.iter().find(|entry| entry.key == format!("@{domain}"));
     let below = domain.match_indices('.').map(|(at, _)| &domain[at..]);
     let keys = std::iter::once(domain).chain(below).chain(["*"]);
-    let mut values = keys.filter_map(|key| entries.iter().find(|entry| entry.key.eq_ignore_ascii_case(key)));
+    let found = keys.filter_map(|key| entries.iter().find(|entry| entry.key.eq_ignore_ascii_case(key)));
+    let mut values = pattern.into_iter().chain(found);
     let value = values.next().map_or(":", |entry| entry.value.trim());
     with_class(value, &context.main.value(class))
 }

@@ -58,6 +58,16 @@ fn domains_with_another_transport_have_no_aliases_and_those_of_local_have() {
 }
 
 #[test]
+fn a_pattern_of_a_domain_that_is_no_address_leaves_its_mail_here() {
+    let files = &[
+        ("/etc/passwd", "joe:x:1:1::/:\n"),
+        ("/p", "/^mx\\.test$/ smtp:[10.0.0.1]\n/@b\\.test$/ smtp:[10.0.0.1]\n"),
+    ];
+    let [toml, ..] = with("mydestination = mx.test, b.test\ntransport_maps = pcre:/p\n", files, "");
+    assert!(toml.contains("domains = [\"mx.test\", \"regex:domains-elsewhere\"]"), "{toml}");
+}
+
+#[test]
 fn relocated_addresses_and_unknown_users_are_refused_or_sent_on() {
     let settings = "mydestination = mx.test\nlocal_recipient_maps =\nluser_relay = $user@far.test\n\
                     relocated_maps = inline:{{old@mx.test=new@far.test} {gone=x@far.test}}\n";
