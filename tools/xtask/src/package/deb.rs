@@ -205,7 +205,7 @@ fn changelog(name: &str, project: &Project, epoch: u64) -> Result<String, Failur
 }
 
 /// Debian's name of the machine's architecture.
-fn architecture() -> &'static str {
+pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

@@ -2,6 +2,7 @@
 
 use crate::{
     files::read,
+    package::deb,
     project::{Project, VERSION},
     shell::{Done, Failure, root},
 };
@@ -17,7 +18,7 @@ pub(crate) fn check() -> Done {
 pub(crate) fn text() -> Result<String, Failure> {
     let changelog = read(&root().join(CHANGELOG))?;
     let changes = section(&changelog, VERSION)?;
-    let (arch, deb) = (std::env::consts::ARCH, "amd64");
+    let (arch, deb) = (std::env::consts::ARCH, deb::architecture());
     // Its links are relative to the repository.
     let changes = changes.replace("](docs/", &format!("]({}", Project::load()?.file("docs/")));
     super::fill(&format!(
