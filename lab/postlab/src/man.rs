@@ -134,10 +134,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[("postlab run lab/scenarios/sizes.toml --repeats 5", "Run a scenario with five repeats.")],
     ),
     ("postlab-completions", &[("postlab completions bash", "Print the completion script for bash.")]),
-    (
-        "postlab-schema",
-        &[("postlab schema >results.schema.json", "Write the schema for a program that reads results.")],
-    ),
+    ("postlab-schema", &[("postlab schema", "Print the schema, for a program that reads results.")]),
     (
         "postlab-relay",
         &[

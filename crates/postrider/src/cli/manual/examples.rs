@@ -46,10 +46,7 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
             ("postrider config check --json ./new.toml", "Print the problems for a program, as JSON."),
         ],
     ),
-    (
-        "postrider-config-schema",
-        &[("postrider config schema >postrider.schema.json", "Write the schema for an editor.")],
-    ),
+    ("postrider-config-schema", &[("postrider config schema", "Print the schema, for an editor.")]),
     (
         "postrider-config-show",
         &[
