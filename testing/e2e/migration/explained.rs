@@ -108,6 +108,14 @@ impl Asked<'_> {
         self.recipient().rsplit_once('@').map_or("", |(_, domain)| domain)
     }
 
+    /// Returns the domain of the recipient, and the one that the table of domains has for it.
+    fn domains(&self) -> impl Iterator<Item = &str> {
+        let table = self.files.iter().find(|(file, _)| *file == "mail/domaintable");
+        let lines = table.map_or("", |(_, text)| text.as_str()).lines();
+        let other = lines.filter_map(|line| line.split_once(' ')).find(|(old, _)| *old == self.domain());
+        [Some(self.domain()), other.map(|(_, new)| new)].into_iter().flatten()
+    }
+
     /// Returns the words of lines of the report that have a text.
     fn lines<'s>(&'s self, text: &'s str) -> impl Iterator<Item = Vec<&'s str>> {
         let lines = self.said.lines().filter(move |line| line.contains(text));
@@ -197,7 +205,8 @@ pub(crate) fn exim(asked: &Asked<'_>) -> Option<&'static str> {
 pub(crate) fn sendmail(asked: &Asked<'_>) -> Option<&'static str> {
     let Asked { theirs, ours, .. } = asked;
     let is_relay = ours.contains("elay");
-    let is_covered = |words: &[&str]| words.iter().any(|word| covers(word, asked.domain()));
+    let is_covered =
+        |words: &[&str]| words.iter().any(|word| asked.domains().any(|domain| covers(word, domain)));
     match theirs.as_bytes()[0] {
         b'4' if is_relay => Some("a stranger who wants to relay: both refuse"),
         b'2' if is_relay && asked.lines("subdomains are not taken").any(|words| is_covered(&words)) => {
