@@ -156,6 +156,7 @@ fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
             // Address literals of this machine are local anyway.
         } else if is_domain(&item) {
             let name = item.to_lowercase();
+            domains.exact.retain(|exact| *exact != name);
             if !domains.names.contains(&name) && !excluded.contains(&name) {
                 let is_below = |other: &&String| other.ends_with(&format!(".{name}"));
                 exceptions.extend(excluded.iter().filter(is_below).cloned());
@@ -212,6 +213,9 @@ fn table_of_domains(
             let is_listed =
                 |key: &String| !key.contains('@') && (key.contains('.') || !has_names) && is_domain(key);
             for key in keys.filter(is_listed) {
+                if !table.has_patterns() {
+                    domains.exact.retain(|exact| *exact != key);
+                }
                 if !domains.names.contains(&key) && !excluded.contains(&key) {
                     domains.exact.extend(table.has_patterns().then(|| key.clone()));
                     domains.names.push(key);

@@ -121,6 +121,8 @@ fn patterns_of_one_domain_are_names_without_subdomains() {
     let [_, _, domains] =
         with("mydestination = mx.test\nrelay_domains = pcre:/p, s.test\n", files, "relay-domains");
     assert_eq!(domains, "/^r\\.test$/ x\n/^(.*\\.)?s\\.test$/ x\n");
+    let both = "mydestination = mx.test\nrelay_domains = pcre:/p, r.test\n";
+    assert_eq!(with(both, files, "relay-domains")[2], "/^(.*\\.)?r\\.test$/ x\n");
 }
 
 #[test]
