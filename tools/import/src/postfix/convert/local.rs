@@ -10,7 +10,7 @@ use crate::{
     draft::{Section, Value},
     report::{AS_DAEMON, Effect},
 };
-use std::path::Path;
+use std::{collections::HashSet, path::Path};
 
 /// Adds the mailboxes of local(8) to a route, or the transport that it hands all mail to.
 pub(super) fn mailbox(context: &mut Context<'_>, section: Section) -> Option<Section> {
@@ -64,11 +64,12 @@ pub(super) fn local_transports(context: &mut Context<'_>, own: &[String]) {
     let known: Vec<String> =
         context.files.users().into_iter().chain(aliases).map(|name| name.to_lowercase()).collect();
     for parameter in ["mailbox_transport_maps", "fallback_transport_maps"] {
+        let mut asked = HashSet::new();
         for entry in entries_of(context, parameter) {
-            // local(8) asks for the name alone.
+            // local(8) asks for the name alone, and the first table that has it counts.
             let name = entry.key.to_lowercase();
             let is_asked = parameter == "mailbox_transport_maps" || !known.contains(&name);
-            if name.contains('@') || !is_asked {
+            if name.contains(['@', ':']) || !is_asked || !asked.insert(name.clone()) {
                 continue;
             }
             let to = own.iter().filter(|one| !one.contains(':')).map(|domain| format!("{name}@{domain}"));
