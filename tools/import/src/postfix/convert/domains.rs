@@ -294,13 +294,19 @@ pub(super) fn write(context: &mut Context<'_>) {
         let rule = rule.with("unless", Value::Table(vec![("to", vec!["postmaster@*".to_owned()])]));
         context.draft.push(rule.with("reject", "554 5.7.1 Relay access denied"));
         context.note("mydestination", "mail of programs of this machine and its notifications need the hostname as a local domain: it is one, and has no users");
-        let by_sender = ["sender_dependent_relayhost_maps", "sender_dependent_default_transport_maps"];
-        for name in by_sender {
-            if context.main.value(name).is_empty() {
-                continue;
+        let hostname = context.hostname.clone();
+        let refused = format!("mail for {hostname} is refused, and does not go there");
+        let kept = format!("copies for {hostname} stay on this machine");
+        for (name, effect, text) in [
+            ("sender_dependent_relayhost_maps", Effect::Refused, &refused),
+            ("sender_dependent_default_transport_maps", Effect::Refused, &refused),
+            ("always_bcc", Effect::Elsewhere, &kept),
+            ("sender_bcc_maps", Effect::Elsewhere, &kept),
+            ("recipient_bcc_maps", Effect::Elsewhere, &kept),
+        ] {
+            if !context.main.value(name).is_empty() {
+                context.effect(effect, name, text);
             }
-            let text = format!("mail for {} is refused, and does not go there", context.hostname);
-            context.effect(Effect::Refused, name, text);
         }
         patterns.extend(names.names.iter().cloned());
         classes.push(Class::empty("mydestination", names));
