@@ -210,7 +210,11 @@ fn with_origin(context: &mut Context<'_>, parameter: &str, item: &str, purpose: 
     let entries = Table::parse(item).filter(|_| is_other).and_then(|table| table.entries(context.files).ok());
     let is_bare = |target: &str| !target.is_empty() && !target.contains(['@', '|', '/', ':', '"']);
     let has_bare = |entry: &TableEntry| entry.value.split([',', ' ']).any(|target| is_bare(target.trim()));
-    let Some(entries) = entries.filter(|all| all.iter().any(has_bare)) else {
+    // aliases(5) has a colon behind each name.
+    let is_readable = |all: &Vec<TableEntry>| {
+        purpose != Purpose::Aliases || all.iter().all(|entry| entry.key.ends_with(':'))
+    };
+    let Some(entries) = entries.filter(|all| is_readable(all) && all.iter().any(has_bare)) else {
         return context.map(parameter, item, purpose);
     };
     let line = |TableEntry { key, value }: TableEntry| {
