@@ -25,6 +25,9 @@ const UNSET: [&str; 6] = [
     "CARGO_PROFILE_RELEASE_LTO",
 ];
 
+/// mimalloc has the time of its compilation inside, and Cargo would not compile it again when SOURCE_DATE_EPOCH changes.
+const NO_TIME: &str = "-Wno-builtin-macro-redefined -D__DATE__=\"\" -D__TIME__=\"\"";
+
 /// The target of the machine's architecture whose C library is linked statically.
 pub(crate) fn target() -> String {
     format!("{}-unknown-linux-musl", env::consts::ARCH)
@@ -85,7 +88,7 @@ fn command(profile: &str) -> Result<Command, Failure> {
         places.iter().map(|(from, to)| format!("-ffile-prefix-map={}={to}", from.display())).collect();
     build.env("PATH", path).env("CARGO_INCREMENTAL", "0").env("SOURCE_DATE_EPOCH", epoch()?.to_string());
     build.env("CARGO_ENCODED_RUSTFLAGS", remap.join("\x1f"));
-    build.env(format!("CFLAGS_{}", target.replace('-', "_")), prefix.join(" "));
+    build.env(format!("CFLAGS_{}", target.replace('-', "_")), prefix.join(" ") + " " + NO_TIME);
     Ok(build)
 }
 
