@@ -11,8 +11,8 @@ use std::{fs, path::Path};
 const LINES_MAX: usize = 800;
 
 /// Crates that decide and do not act: whoever runs them gives the time and the bytes.
-pub(crate) const PURE: [&str; 8] =
-    ["mail", "smtp", "policy", "queue", "engine", "rewrite", "limits", "milter"];
+pub(crate) const PURE: [&str; 10] =
+    ["mail", "smtp", "policy", "queue", "engine", "rewrite", "limits", "milter", "auth", "authn"];
 /// Crates that act: a crate that only decides does not depend on them.
 const RUNTIMES: [&str; 6] = ["tokio", "tokio-rustls", "rustls", "rustix", "hickory-resolver", "libc"];
 
