@@ -75,7 +75,7 @@ const fn go(file: &'static str, package: &'static str, purpose: &'static str) ->
 const PEBBLE: &str = "github.com/letsencrypt/pebble/v2";
 const PEBBLE_VERSIONS: [&str; 2] = ["v2.10.1", "v2.4.0"];
 
-const WANTED: [Wanted; 41] = [
+const WANTED: [Wanted; 44] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
@@ -104,6 +104,9 @@ const WANTED: [Wanted; 41] = [
     tool("nbdkit", "nbdkit", "a disk that answers EIO when told to"),
     tool("nbdfuse", "libnbd-bin", "makes a file of that disk"),
     server("postfix/sbin/smtpd", "postfix", "a next hop, and a sender"),
+    server("postfix/postfix-pcre.so", "postfix-pcre", "patterns of Perl in tables to import"),
+    server("postfix/postfix-sqlite.so", "postfix-sqlite", "tables in SQLite to import"),
+    server("postfix/postfix-pgsql.so", "postfix-pgsql", "tables in PostgreSQL to import"),
     server("dovecot/lmtp", "dovecot-lmtpd", "takes mail by LMTP"),
     tool("openssl", "openssl", "a client with a certificate"),
     tool("go", "golang-go", "a client that is not ours: net/smtp"),
