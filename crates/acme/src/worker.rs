@@ -180,6 +180,8 @@ impl Worker {
                 self.not_before = Some(Instant::now() + RENEWAL_PAUSE.min(left / 3));
                 self.current = Some(new.clone());
                 self.suggested = None;
+                // Whoever sees the certificate sees when it is renewed, before the authority has said its wish.
+                self.tell_renewal();
                 (self.publish)(new);
             }
             Err(failure) => {
