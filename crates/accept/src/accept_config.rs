@@ -65,22 +65,22 @@ impl AcceptConfig {
     /// Makes everything of the settings. What outlives a reload is taken over from `old`.
     ///
     /// # Errors
-    /// In words.
+    /// A file or a key that the settings name cannot be used: doing what, to what, and why.
     pub fn new(settings: Settings, old: Option<&Self>, surroundings: Surroundings) -> Result<Self, String> {
         let maps = maps(&settings, old.map(|old| &*old.maps));
         has_needed_files(&settings, &maps)?;
         let routes = Routes::new(&settings, maps.clone());
         let expansion = Expansion::new(&settings, maps.clone());
         let Surroundings { dns, courier, reports, kept_bytes, target_fault } = surroundings;
-        let sources = RuleSources::new(&settings, dns, old.map(|old| &old.sources));
+        let verify = settings.routes.iter().any(|route| route.verify);
+        let verifier = verify.then(|| Arc::new(Verifier::new(courier)));
+        let sources = RuleSources::new(&settings, dns, verifier.clone(), old.map(|old| &old.sources));
         let policy = policy(&settings, &maps);
         let logins = LoginSettings::new(&settings, &maps, old.and_then(|old| old.logins.as_ref()))?;
         let mut checks: Vec<Box<dyn Check>> = Vec::new();
         // What rules ask for, the rules, and then the checks that every draft passes.
-        checks.extend(
-            Authenticated::new(&settings, sources.dns()).map(|check| Box::new(check) as Box<dyn Check>),
-        );
-        checks.extend(RuleCheck::new(&settings).map(|rules| Box::new(rules) as Box<dyn Check>));
+        checks.extend(Authenticated::new(&settings, sources.dns()).map(boxed));
+        checks.extend(RuleCheck::new(&settings).map(boxed));
         checks.push(Box::new(Addresses));
         if logins.as_ref().is_some_and(|logins| !matches!(logins.store, Store::Anybody)) {
             checks.push(Box::new(SenderOfLogin));
@@ -95,10 +95,7 @@ impl AcceptConfig {
             checks.push(Box::new(MapsChooseRoute));
         }
         // The last at RCPT: what refuses without asking others comes first.
-        let verify = settings.routes.iter().any(|route| route.verify);
-        let verifier = verify.then(|| Arc::new(Verifier::new(courier)));
-        let sources = sources.with_verifier(verifier.clone());
-        checks.extend(verifier.map(|verifier| Box::new(KnownToNextHop::new(verifier)) as Box<dyn Check>));
+        checks.extend(verifier.map(KnownToNextHop::new).map(boxed));
         let addresses = &settings.addresses;
         if !addresses.bcc.is_empty()
             || !addresses.sender_bcc.is_empty()
@@ -106,7 +103,7 @@ impl AcceptConfig {
         {
             checks.push(Box::new(Copies));
         }
-        checks.extend(Signatures::new(&settings)?.map(|signatures| Box::new(signatures) as Box<dyn Check>));
+        checks.extend(Signatures::new(&settings)?.map(boxed));
         let pipeline = Pipeline::new(checks, Filters::new(&settings));
         Ok(Self {
             settings,
@@ -135,6 +132,10 @@ impl AcceptConfig {
             target_fault: self.target_fault,
         }
     }
+}
+
+fn boxed(check: impl Check + 'static) -> Box<dyn Check> {
+    Box::new(check)
 }
 
 /// Returns who may relay, and which addresses are local, by the settings.

@@ -41,17 +41,17 @@ impl RuleSources {
     }
 
     /// Takes the limits of an older configuration over.
-    pub fn new(settings: &Settings, dns: Arc<Dns>, old: Option<&Self>) -> Self {
+    pub(crate) fn new(
+        settings: &Settings,
+        dns: Arc<Dns>,
+        verifier: Option<Arc<Verifier>>,
+        old: Option<&Self>,
+    ) -> Self {
         let new =
             || Arc::new(RateTable { table: Mutex::new(Table::new(LIMIT_KEYS_MAX)), started: Instant::now() });
         let limits = old.map_or_else(new, |old| old.limits.clone());
         let services = settings.rules.services.iter().cloned().map(PolicyClient::new).collect();
-        Self { dns, limits, services, lists: Arc::default(), verifier: None }
-    }
-
-    /// Adds the part that asks next hops whether recipients exist.
-    pub fn with_verifier(self, verifier: Option<Arc<Verifier>>) -> Self {
-        Self { verifier, ..self }
+        Self { dns, limits, services, lists: Arc::default(), verifier }
     }
 
     /// Returns the lists in DNS that do not answer now, with the reasons.

@@ -86,18 +86,18 @@ impl Table {
 }
 
 /// Asks whether recipients exist. Each address is asked for once at a time, whatever the number of sessions.
-pub struct Verifier {
+pub(crate) struct Verifier {
     courier: Arc<Courier>,
     table: Mutex<Table>,
 }
 
 impl Verifier {
-    pub fn new(courier: Arc<Courier>) -> Self {
+    pub(crate) fn new(courier: Arc<Courier>) -> Self {
         Self { courier, table: Mutex::default() }
     }
 
     /// Returns whether a mailbox exists at a destination.
-    pub async fn existence(self: &Arc<Self>, destination: Destination, mailbox: Mailbox) -> Existence {
+    pub(crate) async fn existence(self: &Arc<Self>, destination: Destination, mailbox: Mailbox) -> Existence {
         let key = Key { destination, mailbox };
         let mut asked = {
             let mut table = self.table();
