@@ -53,18 +53,15 @@ type Crates = BTreeMap<String, BTreeSet<String>>;
 
 /// Draws the picture.
 pub(crate) fn picture() -> Result<Vec<u8>, Failure> {
-    let told = output(program("cargo").args([
-        "metadata",
-        "--no-deps",
-        "--format-version",
-        "1",
-        "--locked",
-        "--offline",
-    ]))?;
-    let metadata: Metadata =
-        serde_json::from_slice(&told).map_err(|e| Failure(format!("cargo metadata: {e}")))?;
+    let metadata = metadata()?;
     let folders = FOLDERS.map(|(folder, purpose)| (folder, purpose, crates_in(&metadata, folder)));
     Ok(drawn(&folders).into_bytes())
+}
+
+fn metadata() -> Result<Metadata, Failure> {
+    let arguments = ["metadata", "--no-deps", "--format-version", "1", "--locked", "--offline"];
+    let told = output(program("cargo").args(arguments))?;
+    serde_json::from_slice(&told).map_err(|e| Failure(format!("cargo metadata: {e}")))
 }
 
 fn crates_in(metadata: &Metadata, folder: &str) -> Crates {
@@ -181,8 +178,23 @@ mod tests {
     }
 
     #[test]
-    fn the_server_uses_nothing_of_the_laboratory() {
+    fn each_folder_has_its_crates() {
         let picture = String::from_utf8(picture().unwrap()).unwrap();
-        assert!(picture.contains(">accept<") && picture.contains(">postlab<") || picture.contains(">lab<"));
+        for name in ["accept", "postrider", "lab", "sim", "import"] {
+            assert_eq!(picture.matches(&format!(">{name}<")).count(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_server_uses_nothing_of_the_laboratory() {
+        let metadata = metadata().unwrap();
+        let laboratory = root().join("lab");
+        let server = root().join("crates");
+        for package in metadata.packages.iter().filter(|one| one.manifest_path.starts_with(&server)) {
+            let uses = package.dependencies.iter().filter(|one| one.kind.is_none());
+            let of_lab =
+                uses.filter(|one| one.path.as_deref().is_some_and(|path| path.starts_with(&laboratory)));
+            assert_eq!(of_lab.map(|one| one.name.as_str()).collect::<Vec<_>>(), [""; 0], "{}", package.name);
+        }
     }
 }
