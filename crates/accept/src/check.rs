@@ -24,7 +24,7 @@ pub const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
 pub const LOOKUP_FAILED: Reply =
     Reply::fixed(451, Enhanced(4, 3, 0), "Temporary lookup failure, try again later");
 
-/// Intervals after which a look-up for a notification of this server is repeated: nobody else would send it again.
+/// When a look-up for one of this server's own notifications is repeated. A client would send its mail again; nobody repeats these.
 pub(crate) const REPORT_RETRIES: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(12)];
 

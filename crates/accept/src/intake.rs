@@ -36,7 +36,7 @@ pub trait Intake: Send + Sync + 'static {
     /// Returns the queued messages that are not in the spool.
     fn unstored(&self) -> &UnstoredMessages;
 
-    /// Deletes a queued message whose client is told to send it again. An attempt that is under way goes on.
+    /// Deletes a queued message, because its client is told to send it again. A delivery attempt that has begun is not stopped.
     fn forgo(self: &Arc<Self>, id: QueueId, reason: &str);
 
     /// Makes due what is queued for some destinations. Returns the number of messages, or nothing if it cannot be done.

@@ -1,8 +1,9 @@
 //! Who may send what to whom: everything between a connected client and a message in the queue.
 //!
-//! Sessions of clients ([`Acceptor`] is the service of `inbound`), programs on this machine and notifications of this server walk
-//! the same pipeline of checks: rules, addresses, logins, filters, authentication, signatures. What a [`Check`](check::Check) finds
-//! is a [`Verdict`](decisions::Verdict); what the verdicts mean for the message is decided in [`decisions`]. A message that is
+//! Mail from clients, from local programs and from the server itself (its notifications) goes through one pipeline of checks: rules,
+//! addresses, logins, filters, authentication, signatures. Each [`Check`](check::Check) returns a
+//! [`Verdict`](decisions::Verdict); [`decisions`] says what the verdicts mean for the message. For clients, [`Acceptor`] is the service
+//! that `inbound` calls. A message that is
 //! accepted is durable before its client gets 250, and is handed to the program around by its [`Intake`].
 //!
 //! The protocol is `smtp`'s, sockets are `inbound`'s, and what happens to a durable message is `engine`'s. Read [`Acceptor`] and

@@ -94,7 +94,7 @@ pub use units::{ByteSize, parse_duration, show_duration};
 pub use users::{PasswdFileError, UserStore, read_passwd};
 pub use value::{HostName, NameServer, PolicyName, SubAddress, Word};
 
-/// Returns the files of the folder `conf.d` beside a configuration file, which are read with it, in their order.
+/// Returns the files of the folder `conf.d` next to a configuration file, in the order in which they are read after it.
 pub fn further_files(path: &std::path::Path) -> Vec<std::path::PathBuf> {
     sources::further(path).unwrap_or_default()
 }

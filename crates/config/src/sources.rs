@@ -58,7 +58,7 @@ impl Sources {
         &self.text
     }
 
-    /// The file itself.
+    /// Returns the main file, without those of `conf.d`.
     pub(crate) fn path(&self) -> &Path {
         self.files.first().map_or(Path::new(""), |(path, _)| path)
     }
@@ -127,7 +127,7 @@ fn of_tables(array: &toml::de::DeArray<'_>) -> bool {
     array.iter().all(|item: &Spanned<DeValue<'_>>| item.get_ref().is_table())
 }
 
-/// Returns the files of `conf.d` beside a file, in the order of their names. A hidden file is an editor's.
+/// Returns the `*.toml` files of the folder `conf.d` next to a file, sorted by name. Hidden files are left out: editors make them.
 pub(crate) fn further(path: &Path) -> Result<Vec<PathBuf>, Problems> {
     let folder = path.parent().unwrap_or(Path::new("")).join(FOLDER);
     let entries = match fs::read_dir(&folder) {

@@ -47,7 +47,7 @@ impl Https {
 /// limits the time.
 ///
 /// # Errors
-/// In words.
+/// The connection breaks, or the body is too long.
 pub async fn exchange<S, B>(
     stream: S,
     request: Request<B>,

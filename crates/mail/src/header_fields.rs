@@ -39,7 +39,7 @@ impl OneField {
         Some((name, value.strip_suffix(b"\r").unwrap_or(value)))
     }
 
-    /// Whether this is the trace field of this server. Filters are not shown it: Sendmail and Postfix do not show theirs either.
+    /// Whether this is this server's own `Received` field, which filters do not see: Sendmail and Postfix hide theirs, too.
     fn is_hidden(&self) -> bool {
         self.is_own && self.parts().is_some_and(|(name, _)| name.eq_ignore_ascii_case(b"Received"))
     }
@@ -57,8 +57,8 @@ impl HeaderFields {
         Self { fields: own.chain(received).collect(), end: end.to_vec() }
     }
 
-    /// Returns the names and values of the fields, from the top. The trace field of this server is left out. A value is all that
-    /// follows the colon, folding included, up to the final line end.
+    /// Returns the names and values of the fields, from the top, without this server's own `Received`. A value is everything
+    /// after the colon, folding included, up to the final line end.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields.iter().filter(|field| !field.is_hidden()).filter_map(OneField::parts)
     }
@@ -72,8 +72,8 @@ impl HeaderFields {
         self.fields.push(OneField::new(name, value));
     }
 
-    /// Inserts a field so that `above` others stay above it, the trace field of this server among them. If there are fewer, it is
-    /// added below all of them.
+    /// Inserts a field below the first `above` fields, this server's own `Received` included. If there are fewer, it goes to the
+    /// bottom.
     pub fn insert(&mut self, above: usize, name: &str, value: &[u8]) {
         if above >= self.fields.len() {
             return self.append(name, value);

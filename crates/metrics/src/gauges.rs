@@ -141,7 +141,7 @@ pub struct ProcessUse {
     pub max_files: u64,
 }
 
-/// The program.
+/// The program that runs, for `build_info`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Build {
     /// `0.1.0`.
