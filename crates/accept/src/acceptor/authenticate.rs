@@ -1,13 +1,11 @@
 //! AUTH (RFC 4954): one exchange after another, until one succeeds or too many have failed.
 
-use crate::decisions::{Source, Stage};
 use crate::{
     accept_config::AcceptConfig,
-    logins::{DovecotExchange, LoginSettings, Store, logins_of},
-};
-use crate::{
     acceptor::{Acceptor, SessionContext},
+    decisions::{Source, Stage},
     intake::Intake,
+    logins::{DovecotExchange, LoginSettings, Store, logins_of},
 };
 use auth::{
     ChannelBindings, Failure, Mechanism, Question, ServerExchange, ServerFacts, Step, dovecot::ClientFacts,

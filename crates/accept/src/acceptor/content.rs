@@ -1,12 +1,13 @@
 //! The content of a draft, from the verdicts of the checks to its storage: changed, shown to filters, and sealed.
 
-use crate::decisions::{Decisions, Stage};
 use crate::{
-    accept_config::AcceptConfig, check::View, checks::filters::ShownContent, pipeline::SessionMemory,
-};
-use crate::{
+    accept_config::AcceptConfig,
     acceptor::{Acceptor, BEHIND},
+    check::View,
+    checks::filters::ShownContent,
+    decisions::{Decisions, Stage},
     intake::Intake,
+    pipeline::SessionMemory,
 };
 use bytes::Bytes;
 use mail::{ChunkId, QueueId, ReceivedContent, Reply};

@@ -1,8 +1,8 @@
 //! `deliver-first`: the client gets its 250 when the next hop has the message, without a write, or when the message is stored
 //! because the next hop does not take it in time.
 
-use crate::accept_config::AcceptConfig;
 use crate::{
+    accept_config::AcceptConfig,
     acceptor::{Acceptor, LoggedDecisions, queued_as},
     intake::Intake,
     unstored::{Settled, UnstoredMessages},

@@ -1,13 +1,11 @@
 //! Late expansion: aliases of a queued message whose look-up failed before.
 
-use crate::decisions::{Decisions, Facts, Source, Stage};
 use crate::{
     acceptor::{Acceptor, outcome},
-    intake::Intake,
-};
-use crate::{
     check::{LOOKUP_TIMEOUT, View},
     checks::addresses::expand,
+    decisions::{Decisions, Facts, Source, Stage},
+    intake::Intake,
 };
 use mail::{Enhanced, Envelope, Message, Outcome, Part, ReceivedContent, Recipient, UnixMillis};
 use smtp::server::replies;

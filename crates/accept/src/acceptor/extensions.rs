@@ -1,9 +1,9 @@
 //! Extensions that the daemon answers: VRFY, EXPN and ETRN; and the priority that a client may give its mail.
 
-use crate::check::{LOOKUP_FAILED, LOOKUP_TIMEOUT, View, is_trusted_client};
-use crate::decisions::{Decisions, Source, Stage};
 use crate::{
     acceptor::{Acceptor, SessionContext},
+    check::{LOOKUP_FAILED, LOOKUP_TIMEOUT, View, is_trusted_client},
+    decisions::{Decisions, Source, Stage},
     intake::Intake,
 };
 use config::{DomainPattern, ForClients, Settings};

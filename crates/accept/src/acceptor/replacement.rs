@@ -1,11 +1,11 @@
 //! The message that takes the place of recipients of a queued one, as an operator redirects them.
 
-use crate::accept_config::AcceptConfig;
-use crate::decisions::{Accepted, Decisions, Facts, Source, Stage};
 use crate::{
+    accept_config::AcceptConfig,
     acceptor::Acceptor,
     check::{LOOKUP_TIMEOUT, View},
     checks::addresses::expand,
+    decisions::{Accepted, Decisions, Facts, Source, Stage},
     intake::Intake,
     verp,
 };

@@ -1,9 +1,9 @@
 //! What is known of the origin of a message from a client that is not trusted: SPF, DKIM and DMARC. It decides nothing: rules and
 //! `[checks]` do, by the tags that it sets. A field says what was found (RFC 8601).
 
-use crate::decisions::{Source, Stage, Verdict};
 use crate::{
     check::{Check, View, is_trusted_client},
+    decisions::{Source, Stage, Verdict},
     memory::{CheckMemories, CheckMemory, OfTransaction, own},
 };
 use authn::{

@@ -1,11 +1,11 @@
 //! The check that adds recipients who get a copy (`bcc`).
 
 use super::targets;
-use crate::decisions::{Source, Stage, Verdict};
-use crate::own_address::has_own_domain;
 use crate::{
     check::{Check, LOOKUP_FAILED, View},
+    decisions::{Source, Stage, Verdict},
     memory::CheckMemory,
+    own_address::has_own_domain,
 };
 use inbound::Answer;
 use mail::{ForwardPath, Mailbox, Recipient, ReversePath};

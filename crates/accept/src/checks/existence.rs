@@ -1,11 +1,11 @@
 //! The check of recipients whose next hop says whether they exist.
 
-use crate::decisions::{Source, Stage, Verdict};
-use crate::verifier::Verifier;
 use crate::{
     check::{Check, View},
+    decisions::{Source, Stage, Verdict},
     memory::CheckMemory,
     observer::duration,
+    verifier::Verifier,
 };
 use delivery::Existence;
 use inbound::Answer;

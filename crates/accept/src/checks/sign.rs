@@ -1,9 +1,9 @@
 //! The check that signs mail of own domains (DKIM, RFC 6376).
 
 use super::submission::owns_by_maps;
-use crate::decisions::{Source, Stage, Verdict};
 use crate::{
     check::{Check, View, is_trusted_client},
+    decisions::{Source, Stage, Verdict},
     memory::{CheckMemories, CheckMemory, OfTransaction, own},
 };
 use authn::{BodyHasher, Signer, SigningKey, from_mailbox, has_signature};

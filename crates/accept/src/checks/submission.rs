@@ -1,8 +1,8 @@
 //! Checks of mail from logins (RFC 6409): the sender is the user's own, and the header is complete.
 
-use crate::decisions::{Source, Stage, Verdict};
 use crate::{
     check::{Check, Rules, View},
+    decisions::{Source, Stage, Verdict},
     memory::CheckMemory,
 };
 use inbound::Answer;

@@ -1,8 +1,8 @@
 //! The checks of routes when mail is taken: those that hold it, those that refuse it, and those that maps decide on.
 
-use crate::decisions::{Source, Stage, Verdict};
 use crate::{
     check::{Check, LOOKUP_FAILED, REPORT_RETRIES, View},
+    decisions::{Source, Stage, Verdict},
     memory::CheckMemory,
 };
 use config::{Route, Target};

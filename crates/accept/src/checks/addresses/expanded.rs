@@ -1,9 +1,9 @@
 //! Addresses that maps decide on.
 
 use super::{own_address, session_facts};
-use crate::decisions::{Source, Verdict};
 use crate::{
     check::{LOOKUP_FAILED, REPORT_RETRIES, Rules, View},
+    decisions::{Source, Verdict},
     expansion::{Expansion, Outcome, missing_targets, recipients},
 };
 use inbound::Answer;

@@ -1,7 +1,10 @@
 //! The changes that filters ask for.
 
-use crate::decisions::{Decisions, Stage, Verdict};
-use crate::{check::View, checks::rules::redirect};
+use crate::{
+    check::View,
+    checks::rules::redirect,
+    decisions::{Decisions, Stage, Verdict},
+};
 use mail::{ForwardPath, HeaderFields, Mailbox, Notify, ReceivedContent, Recipient, Reply, ReversePath};
 use milter::Edit;
 

@@ -1,7 +1,6 @@
 //! What filters are told of the client and the envelope, with the macros that Postfix and Sendmail define.
 
-use crate::check::View;
-use crate::decisions::Source;
+use crate::{check::View, decisions::Source};
 use inbound::UNIX_CLIENT;
 use mail::{BodyType, Recipient, ReversePath};
 use milter::{Macro, Peer};

@@ -1,9 +1,9 @@
 //! The recipients that rules put in the place of others, and those who get copies.
 
-use crate::check::{LOOKUP_FAILED, View};
-use crate::decisions::Verdict;
 use crate::{
+    check::{LOOKUP_FAILED, View},
     checks::{existence, targets},
+    decisions::Verdict,
     expansion::{self, Outcome, missing_targets},
 };
 use mail::{ForwardPath, Mailbox, Notify, Recipient};
