@@ -9,9 +9,7 @@ use auth::ChannelBindings;
 pub(crate) use faults::{TlsFault, TlsFaults};
 use mail::TlsMode;
 use rustls::{
-    ClientConfig, RootCertStore, SupportedProtocolVersion,
-    crypto::aws_lc_rs,
-    pki_types::{CertificateDer, ServerName},
+    ClientConfig, RootCertStore, SupportedProtocolVersion, crypto::aws_lc_rs, pki_types::ServerName,
 };
 use std::{io, sync::Arc};
 use tokio::net::TcpStream;
@@ -62,24 +60,12 @@ impl From<&io::Error> for TlsError {
 }
 
 impl TlsClient {
-    /// Makes a client that verifies next hops, where a route asks for it, by these authorities or by Mozilla's list.
+    /// Makes a client that verifies next hops, where a route asks for it, by the authorities of `roots`.
     ///
     /// # Errors
-    /// In words, when an authority's certificate cannot be used.
-    pub fn new(
-        authorities: Option<Vec<CertificateDer<'static>>>,
-        versions: &[&'static SupportedProtocolVersion],
-    ) -> Result<Self, String> {
+    /// The provider of the cryptography has none of the versions, in words.
+    pub fn new(roots: RootCertStore, versions: &[&'static SupportedProtocolVersion]) -> Result<Self, String> {
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let mut roots = RootCertStore::empty();
-        match authorities {
-            None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
-            Some(own) => {
-                for certificate in own {
-                    roots.add(certificate).map_err(|e| format!("use an authority's certificate: {e}"))?;
-                }
-            }
-        }
         let builder = || {
             ClientConfig::builder_with_provider(provider.clone())
                 .with_protocol_versions(versions)

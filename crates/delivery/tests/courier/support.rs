@@ -180,7 +180,9 @@ pub(crate) fn courier_with(
     .unwrap();
     let router =
         Router::new(dns, RouterSettings { hostname: "us.test".into(), listening: Vec::new(), mx_port });
-    let client = TlsClient::new(authorities, rustls::ALL_VERSIONS).unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    authorities.into_iter().flatten().for_each(|one| roots.add(one).unwrap());
+    let client = TlsClient::new(roots, rustls::ALL_VERSIONS).unwrap();
     Courier::new(router, settings, client)
 }
 

@@ -147,9 +147,8 @@ fn courier(settings: &Settings, dns: Arc<Dns>) -> Result<Courier, String> {
             mx_port: settings.delivery.mx_port,
         },
     );
-    let authorities = settings.tls.ca_file.as_deref().map(config::certificate::authorities);
-    let authorities = authorities.transpose().map_err(|e| e.to_string())?;
-    let client = TlsClient::new(authorities, config::certificate::versions(settings))?;
+    let roots = config::certificate::roots(settings.tls.ca_file.as_deref())?;
+    let client = TlsClient::new(roots, config::certificate::versions(settings))?;
     Ok(Courier::new(router, delivery_settings(settings)?, client))
 }
 
