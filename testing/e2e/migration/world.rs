@@ -42,7 +42,13 @@ pub(crate) fn is_inside(test: &str) -> bool {
     let mut again = unshared("exec \"$@\"");
     let test = format!("migration::{test}");
     again.arg(env::current_exe().unwrap()).args(["--exact", &test, "--nocapture", "--test-threads=1"]);
-    assert!(again.env(INSIDE, "1").status().unwrap().success(), "the test in its network has failed");
+    let output = again.env(INSIDE, "1").output().unwrap();
+    let [said, complaints] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    println!("{said}{complaints}");
+    // One line: the list of failed tests at the end of CI's output shows no more of a panic.
+    let panic = complaints.split_once("panicked at ").map_or("", |(_, panic)| panic);
+    let panic: String = panic.split('\n').take(8).collect::<Vec<_>>().join(" | ");
+    assert!(output.status.success(), "in its network: {panic}");
     false
 }
 
