@@ -124,6 +124,8 @@ enum Verb {
         #[arg(long)]
         release: bool,
     },
+    /// Run the command of each row of docs/seeds/rows.toml, and record which succeed
+    Rows(seeds::trial::Options),
     /// Run the checks of CI: setup, lint, test, docs --check, the crashes it has time for, and bench
     Ci,
 }
@@ -159,6 +161,7 @@ fn run(verb: &Verb) -> Done {
         Verb::Interop => interop::run(),
         Verb::Setup { release: true } => release::tools::install(),
         Verb::Setup { release: false } => setup::setup(),
+        Verb::Rows(options) => seeds::trial::run(options),
         Verb::Ci => ci(),
     }
 }

@@ -1,8 +1,11 @@
-//! docs/seeds.md: a table of the rows of the five texts, made from docs/seeds/rows.toml.
+//! docs/seeds.md: a table of the rows of the five texts, made from docs/seeds/rows.toml and what became of their commands.
+
+pub(crate) mod trial;
 
 use crate::shell::{Failure, root};
 use serde::Deserialize;
 use std::{collections::BTreeMap, fmt::Write as _, fs};
+use trial::{Record, Trial};
 
 /// The table that is made.
 pub(crate) const PAGE: &str = "docs/seeds.md";
@@ -32,7 +35,9 @@ struct Row {
     /// Findings of `postlab reproduce`, by their names.
     #[serde(default)]
     findings: Vec<String>,
-    state: State,
+    /// How the command is tried, if that takes more than the command.
+    #[serde(rename = "try")]
+    trial: Option<String>,
     note: Option<String>,
 }
 
@@ -45,28 +50,13 @@ enum Text {
     S4,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-enum State {
-    #[serde(rename = "works")]
-    Works,
-    #[serde(rename = "in part")]
-    InPart,
-    #[serde(rename = "missing")]
-    Missing,
-}
-
-impl State {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Works => "works",
-            Self::InPart => "in part",
-            Self::Missing => "missing",
-        }
-    }
-}
-
 /// Returns the page.
 pub(crate) fn page() -> Result<String, Failure> {
+    Ok(written(&rows()?, &verdicts()?, &Record::read()?))
+}
+
+/// Reads the rows.
+fn rows() -> Result<Vec<Row>, Failure> {
     let text = fs::read_to_string(root().join(ROWS)).map_err(|e| Failure(format!("read {ROWS}: {e}")))?;
     let Rows { row: rows } = toml::from_str(&text).map_err(|e| Failure(format!("read {ROWS}: {e}")))?;
     if let Some((i, row)) = rows.iter().enumerate().find(|(i, row)| row.number != i + 1) {
@@ -81,7 +71,7 @@ pub(crate) fn page() -> Result<String, Failure> {
     if let Some(row) = rows.iter().find(missing) {
         return Err(Failure(format!("{ROWS}: row {}: its page in docs/results is missing", row.number)));
     }
-    Ok(written(&rows, &verdicts()?))
+    Ok(rows)
 }
 
 /// The part of [`FINDINGS`] that is read.
@@ -125,25 +115,23 @@ fn verdict(row: &Row, verdicts: &BTreeMap<String, String>) -> String {
     counts.iter().map(|(verdict, n)| format!("{n} {verdict}")).collect::<Vec<_>>().join(", ")
 }
 
-fn written(rows: &[Row], verdicts: &BTreeMap<String, String>) -> String {
+fn written(rows: &[Row], verdicts: &BTreeMap<String, String>, record: &Record) -> String {
     let mut out = String::from(
         "# The five texts, row by row\n\nWhat five papers on mail queues (S0 to S4) measured, and the command \
          that measures it today. `DISK` is a directory on the disk to measure.\n\n`cargo xtask docs` makes this \
-         page from [seeds/rows.toml](seeds/rows.toml); do not edit it. The tables of the papers themselves are \
-         next to that file.\n\n",
+         page from [seeds/rows.toml](seeds/rows.toml) and [seeds/tried.toml](seeds/tried.toml); do not edit it. The \
+         tables of the papers themselves are next to those files.\n\n",
     );
-    let count = |state: State| rows.iter().filter(|row| row.state == state).count();
+    let works = rows.iter().filter(|row| state(record.trial(row.number)) == "works").count();
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "{} of {} rows work, {} work in part, {} are missing. The verdict says whether `postlab reproduce` \
+        "{works} of {} rows work: their commands succeeded when `cargo xtask rows` last ran them, some of them with \
+         less than their full size (`try` in that file). The verdict says whether `postlab reproduce` \
          finds the direction of the row's findings again ([how, and with which figures](results/reproduce.md)). \
          A row has no verdict if it is a tool or a method, if its text has no figure, or if the page has not \
          measured it yet.\n",
-        count(State::Works),
         rows.len(),
-        count(State::InPart),
-        count(State::Missing)
     );
     let mut counts = BTreeMap::<&str, usize>::new();
     verdicts.values().for_each(|verdict| *counts.entry(verdict).or_default() += 1);
@@ -163,10 +151,19 @@ fn written(rows: &[Row], verdicts: &BTreeMap<String, String>) -> String {
             row.what,
             row.command,
             verdict(row, verdicts),
-            row.state.name()
+            state(record.trial(row.number))
         );
     }
     out
+}
+
+/// What became of a row's command.
+fn state(trial: Option<&Trial>) -> String {
+    match trial {
+        None => "not tried".to_owned(),
+        Some(Trial { failure: None, .. }) => "works".to_owned(),
+        Some(Trial { failure: Some(why), .. }) => format!("failed: {}", why.replace('|', "\\|")),
+    }
 }
 
 #[cfg(test)]
