@@ -1,12 +1,11 @@
 //! What a check is: who judges a draft at a stage of the pipeline, by what it sees.
 
 use crate::{
-    decisions::{Facts, Source, Stage, Verdict},
     expansion::Expansion,
     findings::Findings,
     mailboxes::Mailboxes,
     memory::{CheckMemories, CheckMemory},
-    observer::{self, Observer},
+    observer::Observer,
     routes::Routes,
     sources::RuleSources,
 };
@@ -14,7 +13,7 @@ use config::Settings;
 use inbound::Answer;
 use mail::{AliasTarget, Enhanced, Envelope, ReceivedContent, Recipient, Reply};
 use maps::Maps;
-use policy::Policy;
+use policy::{Policy, SessionFacts, Source, Stage, Verdict};
 use std::time::Duration;
 
 /// Time that a draft waits for a check; then its sender gets a temporary refusal.
@@ -55,7 +54,7 @@ pub struct View<'a> {
     /// The rules that judge the whole transaction, from its first stage to its last.
     pub rules: Rules<'a>,
     /// What is known of the client, or of another source.
-    pub facts: &'a Facts,
+    pub facts: &'a SessionFacts,
     /// As the client gave it so far.
     pub envelope: Option<&'a Envelope>,
     /// At RCPT: the recipient, as earlier checks redirected it.
@@ -66,7 +65,7 @@ pub struct View<'a> {
     pub header: &'a [u8],
     /// At [`Stage::Body`]: a piece of the body.
     pub body: &'a [u8],
-    /// At [`Stage::End`] and [`Stage::Seal`].
+    /// At [`Stage::Content`] and [`Stage::Seal`].
     pub content: Option<&'a ReceivedContent>,
     /// What checks have found of the transaction. None where one address is asked about.
     pub findings: Option<&'a Findings>,
@@ -78,7 +77,7 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// Returns a view with nothing but the facts.
-    pub fn new(stage: Stage, rules: Rules<'a>, facts: &'a Facts) -> Self {
+    pub fn new(stage: Stage, rules: Rules<'a>, facts: &'a SessionFacts) -> Self {
         Self {
             stage,
             rules,
@@ -97,8 +96,8 @@ impl<'a> View<'a> {
 
     /// Notes what a check found, for `postrider test`.
     pub fn note(&self, what: &str, text: impl FnOnce() -> String) {
-        if let (Some(observer), Some(stage)) = (self.observer, observer::stage_of(self.stage)) {
-            observer.with(|observed| observed.note(stage, what.to_owned(), text()));
+        if let Some(observer) = self.observer {
+            observer.with(|observed| observed.note(self.stage, what.to_owned(), text()));
         }
     }
 
@@ -141,7 +140,7 @@ pub trait Check: Send + Sync {
 }
 
 /// Returns whether a client is one of `relay.networks`, or has logged in.
-pub fn is_trusted_client(facts: &Facts, policy: &Policy) -> bool {
+pub fn is_trusted_client(facts: &SessionFacts, policy: &Policy) -> bool {
     let Source::Smtp { peer, .. } = facts.source else { return false };
     facts.login.is_some() || policy.may_relay(peer.ip())
 }

@@ -6,149 +6,11 @@ mod expanded;
 use bytes::Bytes;
 pub use expanded::Expanded;
 use mail::{
-    AliasTarget, ClientCertificate, Edits, Envelope, ListenerKind, Message, Origin, Part, QueueId,
-    ReceivedContent, Recipient, Reply, ReversePath, UnixMillis,
+    AliasTarget, Edits, Envelope, Message, Origin, Part, QueueId, ReceivedContent, Recipient, Reply,
+    ReversePath, UnixMillis,
 };
-use std::{collections::HashMap, net::SocketAddr, sync::Arc};
-
-/// A stage of the pipeline. A draft walks the stages in this order; RCPT once a recipient, and the body in pieces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stage {
-    /// The client is connected.
-    Connect,
-    /// EHLO or HELO.
-    Hello,
-    /// AUTH succeeded.
-    Auth,
-    /// MAIL.
-    Mail,
-    /// RCPT, before the recipient joins the envelope.
-    Rcpt,
-    /// The header is complete.
-    Header,
-    /// A piece of the body.
-    Body,
-    /// The content is complete.
-    End,
-    /// The content is as it will be stored: all changes are made, and what seals it is added.
-    Seal,
-}
-
-impl Stage {
-    /// Number of stages.
-    pub const COUNT: usize = 9;
-}
-
-/// The source of a draft.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// A client.
-    Smtp {
-        /// The client's address.
-        peer: SocketAddr,
-        /// Our address, to which the client connected.
-        local: SocketAddr,
-        /// The kind of the listener.
-        listener: ListenerKind,
-    },
-    /// A program on this machine.
-    Local {
-        /// The user whose process handed the message in.
-        uid: u32,
-    },
-    /// A delivery status notification of this server.
-    Report,
-}
-
-/// The facts about the source of a draft. Within a session the facts of the connection outlive a transaction.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
-    /// The source of the draft.
-    pub source: Source,
-    /// The name in EHLO or HELO.
-    pub hello: Option<Box<str>>,
-    /// TLS version and cipher suite, when TLS is active.
-    pub tls: Option<Box<str>>,
-    /// The client's certificate, where the listener asks for one.
-    pub certificate: Option<Arc<ClientCertificate>>,
-    /// The authenticated login.
-    pub login: Option<Box<str>>,
-    /// The SASL mechanism of the login.
-    pub mechanism: Option<Box<str>>,
-    /// A login that a peer named by XCLIENT. It permits nothing, and narrows the senders as a login does.
-    pub named_login: Option<Box<str>>,
-    /// The host name that a peer gave by XCLIENT.
-    pub named_host: NamedHost,
-}
-
-/// The host name of a client as a listed peer gave it (XCLIENT).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum NamedHost {
-    /// The peer said nothing about it: DNS is asked.
-    #[default]
-    NotGiven,
-    /// The peer found no name.
-    None,
-    /// The name that the peer verified.
-    Name(Box<str>),
-}
-
-impl Facts {
-    /// The facts before anything was said.
-    pub fn new(source: Source) -> Self {
-        Self {
-            source,
-            hello: None,
-            tls: None,
-            certificate: None,
-            login: None,
-            mechanism: None,
-            named_login: None,
-            named_host: NamedHost::NotGiven,
-        }
-    }
-
-    /// Can the draft be refused? Reports of this server cannot: there is no client to refuse them to.
-    pub fn can_be_refused(&self) -> bool {
-        self.source != Source::Report
-    }
-}
-
-/// The verdict of a check.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing: the next check is asked.
-    Pass,
-    /// The stage is over; no further check is asked at it.
-    Accept,
-    /// The client gets this 5yz.
-    Reject(Reply),
-    /// The client gets this 4yz.
-    Defer(Reply),
-    /// The client is answered that the message is accepted, but it is not. At RCPT this means one recipient. The text is the
-    /// reason, for the log.
-    Discard(Box<str>),
-    /// The message is accepted and held until an operator releases it. The text is the reason, for the log.
-    Hold(Box<str>),
-    /// Other recipients replace the recipient that is judged; at another stage than RCPT, all recipients.
-    Redirect(Vec<Recipient>),
-    /// As [`Verdict::Redirect`], and no further check is asked about the recipient.
-    Settle(Vec<Recipient>),
-    /// Further recipients of the message. One that the message has already is left out.
-    Bcc(Vec<Recipient>),
-    /// Targets of aliases that do not exist, with the reasons: the other ones get the mail, and the log says who does not.
-    Missing(Box<[(Box<str>, Box<str>)]>),
-    /// Several verdicts, in their order, up to the first that ends the stage.
-    All(Vec<Self>),
-    /// The recipient that is judged leaves by the route with this name; at another stage than RCPT, all recipients.
-    Route(Box<str>),
-    /// Another reverse-path replaces the one that was given.
-    ReplaceSender(ReversePath),
-    /// The header is changed when the content is complete; at [`Stage::Seal`], at once.
-    Edit(Edits),
-    /// Another body replaces the one that was given, when the content is complete.
-    ReplaceBody(Bytes),
-}
+use policy::{Stage, Verdict};
+use std::collections::HashMap;
 
 /// The next step after a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -579,9 +441,9 @@ mod tests {
         let own = Recipient { options, ..recipient("x@y.test") };
         decisions.note(Stage::Rcpt, Verdict::Route("one".into()), 1);
         decisions.redirect(1, vec![recipient("1@y.test"), own]);
-        decisions.note(Stage::End, Verdict::Route("all".into()), 0);
-        decisions.note(Stage::End, Verdict::Route("other".into()), 0);
-        decisions.note(Stage::End, Verdict::Bcc(vec![recipient("copy@y.test")]), 0);
+        decisions.note(Stage::Content, Verdict::Route("all".into()), 0);
+        decisions.note(Stage::Content, Verdict::Route("other".into()), 0);
+        decisions.note(Stage::Content, Verdict::Bcc(vec![recipient("copy@y.test")]), 0);
         let given = ["a@b.test", "c@d.test", "e@f.test"];
         let Accepted::Message { message, .. } = finish(decisions, &given) else { panic!("discarded") };
         let targets: Vec<_> = message.envelope.recipients.iter().map(|r| r.target().cloned()).collect();
@@ -593,7 +455,11 @@ mod tests {
     fn a_recipient_gets_no_copy_beside_the_message() {
         let mut decisions = Decisions::default();
         decisions.redirect(0, vec![recipient("joe@x.test"), recipient("ann@x.test")]);
-        decisions.note(Stage::End, Verdict::Bcc(vec![recipient("Joe@X.test"), recipient("copy@x.test")]), 0);
+        decisions.note(
+            Stage::Content,
+            Verdict::Bcc(vec![recipient("Joe@X.test"), recipient("copy@x.test")]),
+            0,
+        );
         let (recipients, ..) = message(finish(decisions, &["list@x.test"]));
         assert_eq!(recipients, ["joe@x.test", "ann@x.test", "copy@x.test"]);
     }
@@ -603,7 +469,7 @@ mod tests {
         let mut decisions = Decisions::default();
         decisions.redirect(0, Vec::new());
         let all = Verdict::Redirect(vec![recipient("x@y.test")]);
-        assert_eq!(decisions.note(Stage::End, all, 0), Next::Continue);
+        assert_eq!(decisions.note(Stage::Content, all, 0), Next::Continue);
         assert_eq!(message(finish(decisions, &["a@b.test", "c@d.test"])).0, ["x@y.test"]);
     }
 
@@ -611,10 +477,10 @@ mod tests {
     fn a_message_is_held_or_discarded_and_discarding_wins() {
         let mut decisions = Decisions::default();
         decisions.note(Stage::Mail, Verdict::Hold("first".into()), 0);
-        decisions.note(Stage::End, Verdict::Hold("second".into()), 0);
+        decisions.note(Stage::Content, Verdict::Hold("second".into()), 0);
         assert_eq!(message(finish(decisions.clone(), &["a@b.test"])).2.as_deref(), Some("first"));
         decisions.note(Stage::Header, Verdict::Discard("unwanted".into()), 0);
-        decisions.note(Stage::End, Verdict::Hold("third".into()), 0);
+        decisions.note(Stage::Content, Verdict::Hold("third".into()), 0);
         let Accepted::Discarded { reason, .. } = finish(decisions, &["a@b.test"]) else {
             panic!("a message")
         };
@@ -634,7 +500,7 @@ mod tests {
             |name: &str| Verdict::Edit([Edit::Append(Field::new(name, "1").unwrap())].into_iter().collect());
         let mut decisions = Decisions::default();
         decisions.note(Stage::Mail, add("X-A"), 0);
-        decisions.note(Stage::End, add("X-B"), 0);
+        decisions.note(Stage::Content, add("X-B"), 0);
         let content = message(finish(decisions, &["a@b.test"])).1;
         assert_eq!(content, "Subject: x\r\nX-A: 1\r\nX-B: 1\r\n\r\nbody\r\n");
     }

@@ -2,9 +2,9 @@
 //!
 //! Mail from clients, from local programs and from the server itself (its notifications) goes through one pipeline of checks: rules,
 //! addresses, logins, filters, authentication, signatures. Each [`Check`](check::Check) returns a
-//! [`Verdict`](decisions::Verdict); [`decisions`] says what the verdicts mean for the message. For clients, [`Acceptor`] is the service
-//! that `inbound` calls. A message that is
-//! accepted is durable before its client gets 250, and is handed to the program around by its [`Intake`].
+//! [`Verdict`](policy::Verdict); [`decisions`] says what the verdicts mean for the message. For clients, [`Acceptor`] is the
+//! service that `inbound` calls. A message that is accepted is durable before its client gets 250, and is handed to the program around
+//! it by its [`Intake`].
 //!
 //! The protocol is `smtp`'s, sockets are `inbound`'s, and what happens to a durable message is `engine`'s. Read [`Acceptor`] and
 //! [`Pipeline`](pipeline::Pipeline) first.

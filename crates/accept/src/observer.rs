@@ -1,7 +1,6 @@
 //! What an observer sees of the checks, for `postrider test`.
 
-use crate::decisions::Stage;
-use policy::Trace;
+use policy::{Stage, Trace};
 use std::{
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -16,8 +15,8 @@ pub(crate) struct Observed {
     /// Rules of the evaluation that is under way, with what was found.
     rules: Vec<(String, String)>,
     /// Lines of stages that are over: stage, what, and what was found.
-    lines: Vec<(policy::Stage, String, String)>,
-    stage: Option<policy::Stage>,
+    lines: Vec<(Stage, String, String)>,
+    stage: Option<Stage>,
 }
 
 impl Observer {
@@ -27,14 +26,14 @@ impl Observer {
     }
 
     /// Returns what was observed: stage, what, and what was found.
-    pub fn take(&self) -> Vec<(policy::Stage, String, String)> {
+    pub fn take(&self) -> Vec<(Stage, String, String)> {
         self.with(|observed| std::mem::take(&mut observed.lines))
     }
 }
 
 impl Observed {
     /// Notes what a check found.
-    pub(crate) fn note(&mut self, stage: policy::Stage, what: String, text: String) {
+    pub(crate) fn note(&mut self, stage: Stage, what: String, text: String) {
         self.lines.push((stage, what, text));
     }
 
@@ -49,7 +48,7 @@ impl Observed {
 impl Trace for &mut Observed {
     const IS_ON: bool = true;
 
-    fn begin(&mut self, stage: policy::Stage) {
+    fn begin(&mut self, stage: Stage) {
         self.stage = Some(stage);
         self.rules.clear();
     }
@@ -64,17 +63,5 @@ pub fn duration(took: Duration) -> String {
     match took.as_micros() {
         us @ ..1000 => format!("{us} µs"),
         us => format!("{} ms", us / 1000),
-    }
-}
-
-/// The stage of the rules at a stage of the pipeline.
-pub(crate) fn stage_of(stage: Stage) -> Option<policy::Stage> {
-    match stage {
-        Stage::Connect => Some(policy::Stage::Connect),
-        Stage::Hello => Some(policy::Stage::Hello),
-        Stage::Mail => Some(policy::Stage::Mail),
-        Stage::Rcpt => Some(policy::Stage::Rcpt),
-        Stage::End | Stage::Seal => Some(policy::Stage::Content),
-        Stage::Auth | Stage::Header | Stage::Body => None,
     }
 }

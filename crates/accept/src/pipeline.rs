@@ -3,12 +3,13 @@
 use crate::{
     check::{Check, LOOKUP_TIMEOUT, Rules, View},
     checks::filters::{FilterStates, Filters, ShownContent},
-    decisions::{Decisions, Facts, Next, Source, Stage, Verdict},
+    decisions::{Decisions, Next},
     findings::Findings,
     memory::{CheckMemories, Memories},
 };
 use inbound::Answer;
 use mail::{Envelope, Message, ReceivedContent, Recipient, Reply};
+use policy::{SessionFacts, Source, Stage, Verdict};
 use smtp::server::replies;
 use std::{future::Future, pin::Pin};
 use tokio::time::timeout;
@@ -315,7 +316,7 @@ impl Pipeline {
     pub async fn judge(
         &self,
         rules: Rules<'_>,
-        facts: &Facts,
+        facts: &SessionFacts,
         envelope: &Envelope,
         content: &ReceivedContent,
         memory: &mut SessionMemory,
@@ -351,7 +352,7 @@ impl Pipeline {
                 self.ask(View { body, ..view(Stage::Body) }, memory, decisions).await?;
             }
         }
-        self.ask(View { content: Some(content), ..view(Stage::End) }, memory, decisions).await
+        self.ask(View { content: Some(content), ..view(Stage::Content) }, memory, decisions).await
     }
 
     async fn ask(
@@ -366,7 +367,7 @@ impl Pipeline {
 
     /// Takes a report of this server through the pipeline. A refusal would reach no client, so that it has no effect.
     pub async fn judge_report(&self, rules: Rules<'_>, report: Message) -> Option<Message> {
-        let facts = Facts::new(Source::Report);
+        let facts = SessionFacts::new(Source::Report);
         let (mut memory, mut decisions) = (self.begin(SessionMemory::default()), Decisions::default());
         let bytes = report.content.in_memory().unwrap_or_default();
         let mut content = ReceivedContent::from_bytes(bytes, 0);

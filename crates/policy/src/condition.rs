@@ -1,7 +1,7 @@
 //! The conditions of rules.
 
 use crate::{
-    AddressPattern, AddressPatterns, Answer, Answers, CertificatePattern, ClientName, DnsList, DomainPattern,
+    AddressPattern, AddressPatterns, Answers, CertificatePattern, ClientName, DnsList, DomainPattern, Fact,
     Facts, HeaderPattern, Limit, LimitId, MapId, MapInfo, Question, Stage,
     hello::{fault, name_keys},
 };
@@ -240,11 +240,13 @@ impl Condition {
     pub(crate) fn judge(&self, judge: &Judge<'_>) -> Finding {
         let facts = judge.facts;
         match self {
-            Self::Listener(kinds) => facts.listener.is_some_and(|kind| kinds.contains(&kind)).into(),
+            Self::Listener(kinds) => {
+                facts.session.listener().is_some_and(|kind| kinds.contains(&kind)).into()
+            }
             Self::Client(networks) => judge.client(networks),
             Self::ClientName(names) => judge.client_name(names),
             Self::Hello(hellos) => judge.hello(hellos),
-            Self::Tls(wanted) => (facts.has_tls == *wanted).into(),
+            Self::Tls(wanted) => (facts.session.tls.is_some() == *wanted).into(),
             Self::Certificate(certificates) => judge.certificate(certificates),
             Self::Login(logins) => judge.login(logins),
             Self::From(addresses) => match facts.from {
@@ -266,8 +268,10 @@ impl Condition {
             Self::BadHello => {
                 let is_own = |key: &str| judge.own_names.iter().any(|own| **own == *key);
                 facts
+                    .session
                     .hello
-                    .and_then(|hello| fault(hello, facts.client, is_own))
+                    .as_deref()
+                    .and_then(|hello| fault(hello, facts.session.client(), is_own))
                     .map_or(Finding::Fails, |why| Finding::Holds(Some(why.into())))
             }
             Self::NoReverseName => judge.with_name(|name| *name == ClientName::None),
@@ -279,7 +283,7 @@ impl Condition {
 
 impl Judge<'_> {
     fn client(&self, networks: &Networks) -> Finding {
-        let Some(client) = self.facts.client.map(|client| client.to_canonical()) else {
+        let Some(client) = self.facts.session.client().map(|client| client.to_canonical()) else {
             return Finding::Fails;
         };
         if networks.networks.iter().any(|network| network.contains(&client)) {
@@ -289,17 +293,17 @@ impl Judge<'_> {
     }
 
     fn with_name(&self, holds: impl FnOnce(&ClientName) -> bool) -> Finding {
-        if self.facts.client.is_none() {
+        if self.facts.session.client().is_none() {
             return Finding::Fails;
         }
         match self.answers.find(&Question::ClientName) {
-            Some(Answer::ClientName(name)) => holds(name).into(),
+            Some(Fact::ClientName(name)) => holds(name).into(),
             _ => Finding::Ask(vec![Question::ClientName]),
         }
     }
 
     fn dns_lists(&self, lists: &[DnsList]) -> Finding {
-        if self.facts.client.is_none() {
+        if self.facts.session.client().is_none() {
             return Finding::Fails;
         }
         let mut open: Vec<Question> = Vec::new();
@@ -322,17 +326,17 @@ impl Judge<'_> {
     }
 
     fn client_name(&self, names: &ClientNames) -> Finding {
-        if self.facts.client.is_none() {
+        if self.facts.session.client().is_none() {
             return Finding::Fails;
         }
         match self.answers.find(&Question::ClientName) {
-            Some(Answer::ClientName(ClientName::Verified(name))) => {
+            Some(Fact::ClientName(ClientName::Verified(name))) => {
                 if names.patterns.iter().any(|pattern| pattern.matches(name)) {
                     return Finding::Holds(None);
                 }
                 self.look_up(&names.maps, |whole_only| name_keys(name, whole_only))
             }
-            Some(Answer::ClientName(ClientName::None)) => names.has_none.into(),
+            Some(Fact::ClientName(ClientName::None)) => names.has_none.into(),
             // A name that DNS does not tell now is no reason to refuse (reputation, not permission).
             Some(_) => Finding::Fails,
             None => Finding::Ask(vec![Question::ClientName]),
@@ -340,7 +344,7 @@ impl Judge<'_> {
     }
 
     fn hello(&self, hellos: &Hellos) -> Finding {
-        let Some(hello) = self.facts.hello else { return Finding::Fails };
+        let Some(hello) = self.facts.session.hello.as_deref() else { return Finding::Fails };
         // The key of a domain in ASCII is its lower case, and so is that of a name that is no domain.
         let key = if hello.is_ascii() {
             lower_case(hello)
@@ -354,7 +358,7 @@ impl Judge<'_> {
     }
 
     fn certificate(&self, certificates: &Certificates) -> Finding {
-        let shown = self.facts.certificate;
+        let shown = self.facts.session.certificate.as_deref();
         if certificates.patterns.iter().any(|pattern| pattern.matches(shown)) {
             return Finding::Holds(None);
         }
@@ -366,7 +370,7 @@ impl Judge<'_> {
     }
 
     fn login(&self, logins: &Logins) -> Finding {
-        let Some(login) = self.facts.login else { return Finding::Fails };
+        let Some(login) = self.facts.session.login.as_deref() else { return Finding::Fails };
         let login = login.to_lowercase();
         if logins.is_any || logins.names.iter().any(|name| **name == *login) {
             return Finding::Holds(None);
@@ -484,7 +488,7 @@ impl Judge<'_> {
         let Some(key) = limit.key(self.facts, self.separator) else { return Finding::Fails };
         let question = Question::Spend(id, key, limit.amount(self.facts));
         match self.answers.find(&question) {
-            Some(Answer::Over(is_over)) => (*is_over).into(),
+            Some(Fact::Over(is_over)) => (*is_over).into(),
             _ => Finding::Ask(vec![question]),
         }
     }

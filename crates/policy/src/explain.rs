@@ -1,7 +1,7 @@
 //! Programs and findings in words.
 
 use crate::{
-    Action, Addresses, Answer, ClientName, Condition, MapId, Program, Question, Rule, condition::Judge,
+    Action, Addresses, ClientName, Condition, Fact, MapId, Program, Question, Rule, condition::Judge,
 };
 use mail::ReversePath;
 use std::fmt::Display;
@@ -116,22 +116,22 @@ impl Program {
     pub(crate) fn explain_finding(&self, condition: &Condition, judge: &Judge<'_>, holds: bool) -> String {
         let (facts, items) = (judge.facts, self.items(condition));
         let value = match condition {
-            Condition::Listener(_) => facts.listener.map(|one| one.as_str().to_owned()),
-            Condition::Client(_) => facts.client.map(|client| client.to_canonical().to_string()),
+            Condition::Listener(_) => facts.session.listener().map(|one| one.as_str().to_owned()),
+            Condition::Client(_) => facts.session.client().map(|client| client.to_canonical().to_string()),
             Condition::ClientName(_) | Condition::NoReverseName | Condition::ReverseNameUnknown => {
                 match judge.answers.find(&Question::ClientName) {
-                    Some(Answer::ClientName(ClientName::Verified(name))) => Some(name.to_string()),
-                    Some(Answer::ClientName(ClientName::Unknown(why))) => Some(format!("unknown ({why})")),
+                    Some(Fact::ClientName(ClientName::Verified(name))) => Some(name.to_string()),
+                    Some(Fact::ClientName(ClientName::Unknown(why))) => Some(format!("unknown ({why})")),
                     _ => Some("no verified name".to_owned()),
                 }
             }
-            Condition::Hello(_) | Condition::BadHello => facts.hello.map(str::to_owned),
-            Condition::Tls(_) => Some(facts.has_tls.to_string()),
-            Condition::Certificate(_) => facts.certificate.map(|shown| {
+            Condition::Hello(_) | Condition::BadHello => facts.session.hello.as_deref().map(str::to_owned),
+            Condition::Tls(_) => Some(facts.session.tls.is_some().to_string()),
+            Condition::Certificate(_) => facts.session.certificate.as_deref().map(|shown| {
                 let trust = if shown.is_trusted { "" } else { " (not trusted)" };
                 list(shown.keys()) + trust
             }),
-            Condition::Login(_) => facts.login.map(str::to_owned),
+            Condition::Login(_) => facts.session.login.as_deref().map(str::to_owned),
             Condition::From(_) => facts.from.map(|from| match from {
                 ReversePath::Null => "<>".to_owned(),
                 ReversePath::Mailbox(mailbox) => mailbox.to_string(),
@@ -174,8 +174,10 @@ impl Program {
             }
             Condition::NoReverseName | Condition::ReverseNameUnknown => format!("reverse_name: {value}"),
             Condition::DnsList(_) => {
-                let client =
-                    facts.client.map_or("no client".to_owned(), |client| client.to_canonical().to_string());
+                let client = facts
+                    .session
+                    .client()
+                    .map_or("no client".to_owned(), |client| client.to_canonical().to_string());
                 format!("dns_list: {client} is {}listed: {value}", if holds { "" } else { "not " })
             }
             _ => format!("{}: {value} {is} {items}", condition.key()),

@@ -1,24 +1,13 @@
 //! The facts that rules see, and the questions whose answers become facts.
 
-use crate::{Listed, ServiceAction};
-use mail::{ClientCertificate, ListenerKind, Recipient, ReversePath};
-use std::net::IpAddr;
+use crate::{Listed, ServiceAction, SessionFacts};
+use mail::{Recipient, ReversePath};
 
 /// The facts of a session and its transaction, as far as they are known at a stage.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    /// The kind of the listener; none for programs on this machine.
-    pub listener: Option<ListenerKind>,
-    /// The client's address.
-    pub client: Option<IpAddr>,
-    /// The name in EHLO or HELO.
-    pub hello: Option<&'a str>,
-    /// TLS is active.
-    pub has_tls: bool,
-    /// The certificate that the client showed.
-    pub certificate: Option<&'a ClientCertificate>,
-    /// The authenticated login.
-    pub login: Option<&'a str>,
+    /// The client, or another source.
+    pub session: &'a SessionFacts,
     /// The reverse-path, from MAIL on.
     pub from: Option<&'a ReversePath>,
     /// At RCPT the recipient that is judged; at the content all.
@@ -35,6 +24,23 @@ pub struct Facts<'a> {
     pub shared_tags: &'a [Box<str>],
     /// The client may relay, or a rule says that it counts as trusted.
     pub is_trusted: bool,
+}
+
+impl<'a> Facts<'a> {
+    /// The facts before MAIL, of a client that is not trusted.
+    pub fn new(session: &'a SessionFacts) -> Self {
+        Self {
+            session,
+            from: None,
+            to: &[],
+            recipient_count: 0,
+            size_bytes: None,
+            header: &[],
+            tags: &[],
+            shared_tags: &[],
+            is_trusted: false,
+        }
+    }
 }
 
 /// The number of a map among the maps of a program.
@@ -97,7 +103,7 @@ pub enum ClientName {
 
 /// An answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum Fact {
     /// The value of a key, if the map has it; or the reason why the look-up failed.
     Map(Result<Option<Box<str>>, Box<str>>),
     /// The client's name.
@@ -112,23 +118,23 @@ pub enum Answer {
 
 /// Answers that are known. A question is asked once in its scope, however often a program is evaluated.
 #[derive(Debug, Clone, Default)]
-pub struct Answers(Vec<(Scope, Question, Answer)>);
+pub struct Answers(Vec<(Scope, Question, Fact)>);
 
 impl Answers {
     /// Adds an answer.
-    pub fn add(&mut self, scope: Scope, question: Question, answer: Answer) {
+    pub fn add(&mut self, scope: Scope, question: Question, answer: Fact) {
         self.0.push((scope, question, answer));
     }
 
     /// Returns the answer to a question.
-    pub fn find(&self, question: &Question) -> Option<&Answer> {
+    pub fn find(&self, question: &Question) -> Option<&Fact> {
         self.0.iter().find(|(_, known, _)| known == question).map(|(.., answer)| answer)
     }
 
     /// Returns the value of a key in a map, if that was asked.
     pub(crate) fn map(&self, map: MapId, key: &str) -> Option<&Result<Option<Box<str>>, Box<str>>> {
         self.0.iter().find_map(|(_, question, answer)| match (question, answer) {
-            (Question::Map(asked, known), Answer::Map(value)) if *asked == map && **known == *key => {
+            (Question::Map(asked, known), Fact::Map(value)) if *asked == map && **known == *key => {
                 Some(value)
             }
             _ => None,
@@ -138,7 +144,7 @@ impl Answers {
     /// Returns what a list says of the client, if it was asked.
     pub(crate) fn dns_list(&self, zone: &str) -> Option<&Result<Listed, Box<str>>> {
         self.0.iter().find_map(|(_, question, answer)| match (question, answer) {
-            (Question::DnsList(asked), Answer::DnsList(listed)) if **asked == *zone => Some(listed),
+            (Question::DnsList(asked), Fact::DnsList(listed)) if **asked == *zone => Some(listed),
             _ => None,
         })
     }

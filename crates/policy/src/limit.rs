@@ -108,15 +108,15 @@ impl Limit {
     ///
     /// A sender is counted without the detail of its address: its owner chooses the detail.
     pub fn key(&self, facts: &Facts<'_>, separator: Option<Separator>) -> Option<Box<str>> {
-        let client = facts.client.map(|client| client.to_canonical());
+        let client = facts.session.client().map(|client| client.to_canonical());
         if client.is_some_and(|client| self.except.iter().any(|network| network.contains(&client))) {
             return None;
         }
         // Programs on this machine are no clients.
-        facts.listener?;
+        facts.session.listener()?;
         match self.per {
             Per::Client => client.map(client_key),
-            Per::Login => facts.login.map(|login| login.to_lowercase().into()),
+            Per::Login => facts.session.login.as_deref().map(|login| login.to_lowercase().into()),
             Per::Sender => sender(facts).map(|mailbox| sender_key(mailbox, separator)),
             Per::SenderDomain => sender(facts).map(|mailbox| mailbox.domain().key().into()),
             Per::RecipientDomain => {

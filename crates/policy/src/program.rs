@@ -1,8 +1,8 @@
 //! A compiled program of rules, checks and limits, and its evaluation.
 
 use crate::{
-    Action, Answer, Answers, Audience, Condition, Facts, Finding, Limit, LimitId, MapInfo, Measure,
-    Modifiers, Question, ReplyText, Rule, Scope, ServiceAction, Stage, condition::Judge,
+    Action, Answers, Audience, Condition, Fact, Facts, Finding, Limit, LimitId, MapInfo, Measure, Modifiers,
+    Question, ReplyText, Rule, Scope, ServiceAction, Stage, Verdict, condition::Judge,
 };
 use mail::{Enhanced, Field, Mailbox, Reply};
 use rewrite::Separator;
@@ -14,7 +14,7 @@ pub struct Program {
     rules: Vec<Rule>,
     limits: Vec<Limit>,
     /// By stage.
-    steps: [Vec<Step>; Stage::ALL.len()],
+    steps: [Vec<Step>; Stage::COUNT],
     maps: Vec<MapInfo>,
     services: Vec<Box<str>>,
     separator: Option<Separator>,
@@ -28,30 +28,6 @@ pub enum Step {
     Rule(usize),
     /// A limit that refuses by itself.
     Limit(LimitId),
-}
-
-/// The verdict of a program.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Act {
-    /// No rule has decided.
-    #[default]
-    Pass,
-    /// A rule ends the stage.
-    Accept,
-    /// A 5yz.
-    Reject(Reply),
-    /// A 4yz.
-    Defer(Reply),
-    /// Accepted, and not delivered.
-    Discard(Box<str>),
-    /// Accepted, and held.
-    Hold(Box<str>),
-}
-
-impl Act {
-    fn is_refusal(&self) -> bool {
-        matches!(self, Self::Reject(_) | Self::Defer(_))
-    }
 }
 
 /// Addresses that a rule sends mail to.
@@ -82,11 +58,11 @@ pub struct Effects {
     pub is_trusted: bool,
 }
 
-/// The result of an evaluation.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Outcome {
-    /// The verdict.
-    pub act: Act,
+/// What the rules decide at a stage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ruling {
+    /// Pass, if no rule decided.
+    pub verdict: Verdict,
     /// The rule, check or limit that decided.
     pub by: Option<Box<str>>,
     /// The changes.
@@ -96,10 +72,10 @@ pub struct Outcome {
 /// The next step of a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// Answer these questions, and evaluate again.
+    /// Fact these questions, and evaluate again.
     Ask(Vec<Question>),
     /// The program has decided.
-    Done(Outcome),
+    Done(Ruling),
 }
 
 /// An observer of an evaluation.
@@ -150,7 +126,7 @@ impl Program {
         separator: Option<Separator>,
         own_names: Vec<Box<str>>,
     ) -> Self {
-        let mut steps: [Vec<Step>; Stage::ALL.len()] = Default::default();
+        let mut steps: [Vec<Step>; Stage::COUNT] = Default::default();
         for (number, rule) in rules.iter_mut().enumerate() {
             rule.sort();
             steps[rule.stage as usize].push(Step::Rule(number));
@@ -225,10 +201,10 @@ impl Program {
     ) -> Next {
         trace.begin(stage);
         let (mut effects, mut is_trusted) = (Effects::default(), facts.is_trusted);
-        let (mut act, mut by, mut shared_tags) = (Act::Pass, None, Vec::new());
+        let (mut verdict, mut by, mut shared_tags) = (Verdict::Pass, None, Vec::new());
         for step in self.steps(stage) {
             let rule = match step {
-                Step::Rule(_) if act != Act::Pass => continue,
+                Step::Rule(_) if verdict != Verdict::Pass => continue,
                 Step::Rule(number) => &self.rules[*number],
                 Step::Limit(id) => {
                     let judge = self.judge_of(facts, answers, &effects.tags, &shared_tags);
@@ -237,8 +213,12 @@ impl Program {
                         Finding::Ask(questions) => return Next::Ask(questions),
                         Finding::Holds(_) => {
                             trace_limit(trace, limit, true);
-                            let act = deferred(&limit.reply, facts);
-                            return Next::Done(Outcome { act, by: Some(limit_place(limit).into()), effects });
+                            let verdict = deferred(&limit.reply, facts);
+                            return Next::Done(Ruling {
+                                verdict,
+                                by: Some(limit_place(limit).into()),
+                                effects,
+                            });
                         }
                         _ => trace_limit(trace, limit, false),
                     }
@@ -248,7 +228,7 @@ impl Program {
             let is_for = match rule.audience {
                 Audience::All => true,
                 Audience::Untrusted => !is_trusted,
-                Audience::Users => is_trusted && facts.listener.is_some(),
+                Audience::Users => is_trusted && facts.session.client().is_some(),
             };
             if !is_for {
                 if T::IS_ON {
@@ -271,7 +251,7 @@ impl Program {
                         trace.judged(&rule.place(), &format!("a look-up failed: {why}"));
                     }
                     let by = Some(format!("{}: {why}", rule.place()).into());
-                    return Next::Done(Outcome { act: Act::Defer(LOOKUP_FAILED), by, effects });
+                    return Next::Done(Ruling { verdict: Verdict::Defer(LOOKUP_FAILED), by, effects });
                 }
                 Judged::Holds { text, why } => (text.unwrap_or_default(), why),
             };
@@ -294,16 +274,16 @@ impl Program {
             effects.add(rule);
             is_trusted |= rule.modifiers.is_trust;
             if let Some(action) = &rule.action {
-                act = act_of(action, rule, facts, answers, &text, &mut effects);
+                verdict = verdict_of(action, rule, facts, answers, &text, &mut effects);
             }
-            if act != Act::Pass {
+            if verdict != Verdict::Pass {
                 by = Some(rule.place().into());
             }
-            if act.is_refusal() {
+            if verdict.is_refusal() {
                 break;
             }
         }
-        Next::Done(Outcome { act, by, effects })
+        Next::Done(Ruling { verdict, by, effects })
     }
 
     fn judge_of<'a>(
@@ -391,55 +371,55 @@ impl Effects {
     }
 }
 
-fn act_of(
+fn verdict_of(
     action: &Action,
     rule: &Rule,
     facts: &Facts<'_>,
     answers: &Answers,
     text: &str,
     effects: &mut Effects,
-) -> Act {
+) -> Verdict {
     match action {
-        Action::Accept => Act::Accept,
-        Action::Reject(reply) => Act::Reject(reply.fill(facts, text)),
-        Action::Defer(reply) => Act::Defer(reply.fill(facts, text)),
-        Action::Discard(reason) => Act::Discard(reason.clone()),
-        Action::Hold(reason) => Act::Hold(reason.clone()),
+        Action::Accept => Verdict::Accept,
+        Action::Reject(reply) => Verdict::Reject(reply.fill(facts, text)),
+        Action::Defer(reply) => Verdict::Defer(reply.fill(facts, text)),
+        Action::Discard(reason) => Verdict::Discard(reason.clone()),
+        Action::Hold(reason) => Verdict::Hold(reason.clone()),
         Action::Ask(service) => match answers.find(&Question::Service(*service)) {
-            Some(Answer::Service(Ok(action))) => act_of_service(action, rule, effects),
+            Some(Fact::Service(Ok(action))) => verdict_of_service(action, rule, effects),
             // The driver answers a failure by the setting of the service.
-            Some(Answer::Service(Err(_))) | None | Some(_) => Act::Defer(LOOKUP_FAILED),
+            Some(Fact::Service(Err(_))) | None | Some(_) => Verdict::Defer(LOOKUP_FAILED),
         },
     }
 }
 
-fn act_of_service(action: &ServiceAction, rule: &Rule, effects: &mut Effects) -> Act {
+fn verdict_of_service(action: &ServiceAction, rule: &Rule, effects: &mut Effects) -> Verdict {
     let to = |mailbox: &Mailbox| Targets { mailboxes: vec![mailbox.clone()], by: rule.place().into() };
     match action {
-        ServiceAction::Pass => Act::Pass,
-        ServiceAction::Accept => Act::Accept,
-        ServiceAction::Reject(reply) => Act::Reject(reply.clone()),
-        ServiceAction::Defer(reply) => Act::Defer(reply.clone()),
-        ServiceAction::Discard(reason) => Act::Discard(reason.clone()),
-        ServiceAction::Hold(reason) => Act::Hold(reason.clone()),
+        ServiceAction::Pass => Verdict::Pass,
+        ServiceAction::Accept => Verdict::Accept,
+        ServiceAction::Reject(reply) => Verdict::Reject(reply.clone()),
+        ServiceAction::Defer(reply) => Verdict::Defer(reply.clone()),
+        ServiceAction::Discard(reason) => Verdict::Discard(reason.clone()),
+        ServiceAction::Hold(reason) => Verdict::Hold(reason.clone()),
         ServiceAction::Prepend(field) => {
             effects.fields.push(field.clone());
-            Act::Pass
+            Verdict::Pass
         }
         ServiceAction::Redirect(mailbox) => {
             effects.redirect.get_or_insert_with(|| Box::new(to(mailbox)));
-            Act::Pass
+            Verdict::Pass
         }
         ServiceAction::Bcc(mailbox) => {
             effects.bcc.push(to(mailbox));
-            Act::Pass
+            Verdict::Pass
         }
     }
 }
 
-fn deferred(reply: &ReplyText, facts: &Facts<'_>) -> Act {
+fn deferred(reply: &ReplyText, facts: &Facts<'_>) -> Verdict {
     let reply = reply.fill(facts, "");
-    if reply.is_transient() { Act::Defer(reply) } else { Act::Reject(reply) }
+    if reply.is_transient() { Verdict::Defer(reply) } else { Verdict::Reject(reply) }
 }
 
 /// `limit 2, line 40`.

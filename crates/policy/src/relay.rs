@@ -1,5 +1,6 @@
 //! The first rule of a mail server: it is no open relay.
 
+use crate::{SessionFacts, Source};
 use ipnet::IpNet;
 use mail::{Domain, Enhanced, ForwardPath, ListenerKind, Mailbox, Reply, ReversePath};
 use rewrite::Separator;
@@ -30,17 +31,6 @@ impl Default for Settings {
             separator: Separator::parse("+"),
         }
     }
-}
-
-/// The facts of a session that decide where it may send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionFacts {
-    /// The client's address.
-    pub client: IpAddr,
-    /// The kind of the listener.
-    pub listener: ListenerKind,
-    /// The client has logged in.
-    pub has_login: bool,
 }
 
 /// Verdicts on clients and recipients.
@@ -87,18 +77,20 @@ impl Policy {
             && (self.networks.iter().any(|network| network.contains(&client)) || is_in_tables())
     }
 
-    /// Returns whether a session may send to every domain.
+    /// Returns whether a session may send to every domain. Programs on this machine and this server itself may.
     pub fn may_send_anywhere(&self, session: &SessionFacts) -> bool {
-        session.listener != ListenerKind::Lmtp && (session.has_login || self.may_relay(session.client))
+        let Source::Smtp { peer, listener, .. } = &session.source else { return true };
+        *listener != ListenerKind::Lmtp && (session.login.is_some() || self.may_relay(peer.ip()))
     }
 
-    /// Checks whether a session may send to a recipient.
+    /// Checks whether a session may send to a recipient. What this machine sends to a user that does not exist is returned by a
+    /// report.
     ///
     /// # Errors
     /// The refusal to say: 550 5.1.1 for a user that does not exist, 550 5.7.1 for mail that is not
     /// ours to pass on.
     pub fn recipient(&self, session: &SessionFacts, recipient: &ForwardPath) -> Result<(), Reply> {
-        let Some(mailbox) = recipient.mailbox() else { return Ok(()) };
+        let (Some(mailbox), Some(_)) = (recipient.mailbox(), session.client()) else { return Ok(()) };
         let domain = mailbox.domain().key();
         if self.local.contains(domain.as_ref()) {
             return self.user(mailbox);
@@ -209,6 +201,7 @@ const ROOT: &str = "root";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::SocketAddr;
 
     fn policy() -> Policy {
         Policy::new(Settings {
@@ -220,7 +213,9 @@ mod tests {
     }
 
     fn session(client: &str, listener: ListenerKind, has_login: bool) -> SessionFacts {
-        SessionFacts { client: client.parse().unwrap(), listener, has_login }
+        let peer = SocketAddr::new(client.parse().unwrap(), 40_000);
+        let login = has_login.then(|| "jane".into());
+        SessionFacts { login, ..SessionFacts::new(Source::Smtp { peer, local: peer, listener }) }
     }
 
     #[test]

@@ -149,15 +149,15 @@ fn pieces(text: &str) -> Result<Vec<Piece>, String> {
 
 fn fact(place: Place, facts: &Facts<'_>, text: &str) -> String {
     match place {
-        Place::Client => facts.client.map_or_else(String::new, |client| client.to_string()),
+        Place::Client => facts.session.client().map_or_else(String::new, |client| client.to_string()),
         Place::From => match facts.from {
             Some(ReversePath::Mailbox(mailbox)) => mailbox.to_string(),
             Some(ReversePath::Null) => "<>".to_owned(),
             None => String::new(),
         },
         Place::To => facts.to.first().map_or_else(String::new, |to| to.path.as_str().to_owned()),
-        Place::Login => ascii(facts.login.unwrap_or_default()),
-        Place::Hello => ascii(facts.hello.unwrap_or_default()),
+        Place::Login => ascii(facts.session.login.as_deref().unwrap_or_default()),
+        Place::Hello => ascii(facts.session.hello.as_deref().unwrap_or_default()),
         Place::Text => ascii(text),
     }
 }
@@ -193,17 +193,16 @@ impl fmt::Display for ReplyText {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{IpAddr, Ipv4Addr};
+    use crate::{SessionFacts, Source};
+    use mail::ListenerKind;
 
     #[test]
     fn codes_may_be_left_out_and_places_are_filled() {
         let sender = ReversePath::parse("a@b.test", false).unwrap();
-        let facts = Facts {
-            client: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            hello: Some("x\u{7}\r\n250 y"),
-            from: Some(&sender),
-            ..Facts::default()
-        };
+        let peer = "127.0.0.1:25".parse().unwrap();
+        let source = Source::Smtp { peer, local: peer, listener: ListenerKind::Mx };
+        let session = SessionFacts { hello: Some("x\u{7}\r\n250 y".into()), ..SessionFacts::new(source) };
+        let facts = Facts { from: Some(&sender), ..Facts::new(&session) };
         for (text, class, reply) in [
             ("554 5.7.0 no {from}", ReplyClass::Permanent, "554 5.7.0 no a@b.test"),
             ("go away, {client}: {text}", ReplyClass::Permanent, "550 5.7.1 go away, 127.0.0.1: value"),

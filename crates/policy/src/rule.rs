@@ -1,39 +1,8 @@
 //! One rule.
 
-use crate::{Condition, ReplyText, ServiceId};
+use crate::{Condition, ReplyText, ServiceId, Stage};
 use mail::{Field, Mailbox};
 use std::time::Duration;
-
-/// The stages at which rules run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stage {
-    /// The client is connected.
-    Connect,
-    /// EHLO or HELO.
-    Hello,
-    /// MAIL.
-    Mail,
-    /// RCPT.
-    Rcpt,
-    /// The content is complete.
-    Content,
-}
-
-impl Stage {
-    /// All stages, in order.
-    pub const ALL: [Self; 5] = [Self::Connect, Self::Hello, Self::Mail, Self::Rcpt, Self::Content];
-
-    /// The word of the configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Hello => "hello",
-            Self::Mail => "mail",
-            Self::Rcpt => "rcpt",
-            Self::Content => "content",
-        }
-    }
-}
 
 /// The clients that a rule is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use limits::{Rate, Spent, Table};
 use mail::{ForwardPath, ListenerKind, Recipient, ReversePath};
 use policy::{
-    Act, Action, AddressPattern, Addresses, Answers, Audience, Condition, DomainPattern, Facts, Hellos, Line,
-    Modifiers, Networks, Next, Program, ReplyClass, ReplyText, Rule, Stage,
+    Action, AddressPattern, Addresses, Answers, Audience, Condition, DomainPattern, Facts, Hellos, Line,
+    Modifiers, Networks, Next, Program, ReplyClass, ReplyText, Rule, SessionFacts, Source, Stage, Verdict,
 };
 use rewrite::Separator;
-use std::sync::OnceLock;
+use std::{net::SocketAddr, sync::OnceLock};
 
 /// Clients whose rates are counted.
 const CLIENTS: u64 = 100_000;
@@ -74,18 +74,13 @@ pub fn run(count: u64) {
     let (program, answers) = (program(), Answers::default());
     let sender = ReversePath::parse("sender@far.test", false).expect("an address");
     let to = [Recipient::new(ForwardPath::parse("joe@mx.test", false).expect("an address"))];
-    let facts = Facts {
-        listener: Some(ListenerKind::Mx),
-        client: Some([203, 0, 113, 7].into()),
-        hello: Some("mail.far.test"),
-        from: Some(&sender),
-        to: &to,
-        recipient_count: 1,
-        ..Facts::default()
-    };
+    let peer = SocketAddr::from(([203, 0, 113, 7], 40_000));
+    let source = Source::Smtp { peer, local: peer, listener: ListenerKind::Mx };
+    let session = SessionFacts { hello: Some("mail.far.test".into()), ..SessionFacts::new(source) };
+    let facts = Facts { from: Some(&sender), to: &to, recipient_count: 1, ..Facts::new(&session) };
     for _ in 0..count {
         match program.evaluate(Stage::Rcpt, &facts, &answers, &mut ()) {
-            Next::Done(outcome) => assert_eq!(outcome.act, Act::Pass),
+            Next::Done(outcome) => assert_eq!(outcome.verdict, Verdict::Pass),
             Next::Ask(questions) => unreachable!("nothing is looked up: {questions:?}"),
         }
     }

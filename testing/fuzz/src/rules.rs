@@ -2,9 +2,10 @@
 
 use mail::{ClientCertificate, ForwardPath, ListenerKind, Recipient, ReversePath};
 use policy::{
-    Act, AddressPattern, Answer, Answers, ClientName, Facts, HeaderPattern, Listed, Next, Program, Question,
-    ReplyClass, ReplyText, ServiceAction, Stage, parse_action,
+    AddressPattern, Answers, ClientName, Fact, Facts, HeaderPattern, Listed, Next, Program, Question,
+    ReplyClass, ReplyText, ServiceAction, SessionFacts, Source, Stage, Verdict, parse_action,
 };
+use std::{net::SocketAddr, sync::Arc};
 
 /// Patterns, replies and rates of a rule, one on each line, and then the actions of policy servers.
 pub fn rule_values(bytes: &[u8]) {
@@ -24,7 +25,9 @@ pub fn rule_values(bytes: &[u8]) {
         for class in [ReplyClass::Permanent, ReplyClass::Transient] {
             let Ok(reply) = ReplyText::parse(line, class) else { continue };
             assert_eq!(ReplyText::parse(&reply.to_string(), class).as_ref(), Ok(&reply), "{line:?}");
-            let filled = reply.fill(&Facts { hello: Some(text), ..Facts::default() }, text);
+            let session =
+                SessionFacts { hello: Some(text.into()), ..SessionFacts::new(Source::Local { uid: 0 }) };
+            let filled = reply.fill(&Facts::new(&session), text);
             assert_eq!(filled.is_transient(), class == ReplyClass::Transient);
             super::printable(&filled.to_string());
         }
@@ -55,29 +58,31 @@ fn evaluate(program: &Program, bytes: &[u8]) {
     let mut byte = move || bytes.next().unwrap_or_default();
     let sender = ReversePath::parse("a+b@c.test", false).expect("an address");
     let to = [Recipient::new(ForwardPath::parse("joe@x.example.com", false).expect("an address"))];
-    let certificate = ClientCertificate {
+    let certificate = Arc::new(ClientCertificate {
         fingerprint: "ab".repeat(32).into(),
         is_trusted: byte().is_multiple_of(2),
         addresses: vec!["a@c.test".into()],
         hosts: vec!["mx.c.test".into()],
         ..ClientCertificate::default()
-    };
+    });
     let mut answers = Answers::default();
-    for stage in Stage::ALL {
+    for stage in Stage::OF_RULES {
+        let peer = SocketAddr::from(([192, 0, 2, byte()], 40_000));
+        let session = SessionFacts {
+            hello: Some("mail.c.test".into()),
+            tls: byte().is_multiple_of(2).then(|| "TLSv1.3:x".into()),
+            certificate: byte().is_multiple_of(2).then(|| certificate.clone()),
+            login: byte().is_multiple_of(2).then(|| "Jane".into()),
+            ..SessionFacts::new(Source::Smtp { peer, local: peer, listener: ListenerKind::Mx })
+        };
         let facts = Facts {
-            listener: Some(ListenerKind::Mx),
-            client: Some([192, 0, 2, byte()].into()),
-            hello: Some("mail.c.test"),
-            has_tls: byte() % 2 == 0,
-            certificate: byte().is_multiple_of(2).then_some(&certificate),
-            login: (byte() % 2 == 0).then_some("Jane"),
             from: (stage >= Stage::Mail).then_some(&sender),
             to: if stage >= Stage::Rcpt { &to } else { &[] },
             recipient_count: 1,
             size_bytes: (stage == Stage::Content).then_some(5),
             header: b"Subject: x\r\n\r\n",
             is_trusted: byte() % 2 == 0,
-            ..Facts::default()
+            ..Facts::new(&session)
         };
         let mut rounds = 0;
         let outcome = loop {
@@ -94,31 +99,31 @@ fn evaluate(program: &Program, bytes: &[u8]) {
                 }
             }
         };
-        if let Act::Reject(reply) | Act::Defer(reply) = outcome.act {
+        if let Verdict::Reject(reply) | Verdict::Defer(reply) = outcome.verdict {
             assert!(!reply.is_positive() && outcome.by.is_some());
         }
     }
 }
 
-fn answer(question: &Question, byte: u8) -> Answer {
+fn answer(question: &Question, byte: u8) -> Fact {
     match question {
-        Question::Map(..) => Answer::Map(match byte % 4 {
+        Question::Map(..) => Fact::Map(match byte % 4 {
             0 => Ok(Some("value".into())),
             1 => Err("down".into()),
             _ => Ok(None),
         }),
-        Question::ClientName => Answer::ClientName(match byte % 3 {
+        Question::ClientName => Fact::ClientName(match byte % 3 {
             0 => ClientName::Verified("mail.c.test".into()),
             1 => ClientName::None,
             _ => ClientName::Unknown("down".into()),
         }),
-        Question::DnsList(_) => Answer::DnsList(match byte % 3 {
+        Question::DnsList(_) => Fact::DnsList(match byte % 3 {
             0 => Ok(Listed { codes: vec![[127, 0, 0, byte].into()], text: "text {client}".into() }),
             1 => Ok(Listed::default()),
             _ => Err("down".into()),
         }),
-        Question::Spend(..) => Answer::Over(byte.is_multiple_of(2)),
-        Question::Service(_) => Answer::Service(match byte % 4 {
+        Question::Spend(..) => Fact::Over(byte.is_multiple_of(2)),
+        Question::Service(_) => Fact::Service(match byte % 4 {
             0 => Ok(ServiceAction::Pass),
             1 => Ok(ServiceAction::Accept),
             2 => Ok(ServiceAction::Hold("x".into())),

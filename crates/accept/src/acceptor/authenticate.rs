@@ -3,7 +3,6 @@
 use crate::{
     accept_config::AcceptConfig,
     acceptor::{Acceptor, SessionContext},
-    decisions::{Source, Stage},
     intake::Intake,
     logins::{DovecotExchange, LoginSettings, Store, logins_of},
 };
@@ -12,6 +11,7 @@ use auth::{
 };
 use inbound::{Answer, AuthAnswer, UNIX_CLIENT};
 use mail::Reply;
+use policy::{Source, Stage};
 use smtp::server::{AuthInput, replies};
 use std::{net::SocketAddr, sync::Arc};
 

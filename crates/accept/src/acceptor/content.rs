@@ -5,12 +5,13 @@ use crate::{
     acceptor::{Acceptor, BEHIND},
     check::View,
     checks::filters::ShownContent,
-    decisions::{Decisions, Stage},
+    decisions::Decisions,
     intake::Intake,
     pipeline::SessionMemory,
 };
 use bytes::Bytes;
 use mail::{ChunkId, QueueId, ReceivedContent, Reply};
+use policy::Stage;
 use spool::SpoolFailure;
 use std::time::Instant;
 

@@ -4,10 +4,11 @@ use crate::{
     acceptor::{Acceptor, outcome},
     check::{LOOKUP_TIMEOUT, View},
     checks::addresses::expand,
-    decisions::{Decisions, Facts, Source, Stage},
+    decisions::Decisions,
     intake::Intake,
 };
 use mail::{Enhanced, Envelope, Message, Outcome, Part, ReceivedContent, Recipient, UnixMillis};
+use policy::{SessionFacts, Source, Stage};
 use smtp::server::replies;
 use spool::SpoolFailure;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ impl<I: Intake> Acceptor<I> {
     /// Expands a recipient of a queued message whose expansion failed before, and accepts a message for those that take its
     /// place. It has the age of the queued one.
     pub async fn expand_queued(self: &Arc<Self>, message: &Message, index: usize) -> Outcome {
-        let (config, facts) = (self.intake.config(), Facts::new(Source::Local { uid: 0 }));
+        let (config, facts) = (self.intake.config(), SessionFacts::new(Source::Local { uid: 0 }));
         let recipient = message.envelope.recipients[index].clone();
         let recipient = Recipient { options: None, ..recipient };
         let mut envelope = Envelope { recipients: Vec::new(), ..message.envelope.clone() };

@@ -3,7 +3,7 @@
 use crate::{
     acceptor::{Acceptor, SessionContext},
     check::{LOOKUP_FAILED, LOOKUP_TIMEOUT, View, is_trusted_client},
-    decisions::{Decisions, Source, Stage},
+    decisions::Decisions,
     intake::Intake,
 };
 use config::{DomainPattern, ForClients, Settings};
@@ -12,6 +12,7 @@ use mail::{
     Destination, Edit, Enhanced, Envelope, Field, ForwardPath, Mailbox, NextHop, Priority, ReceivedContent,
     Recipient, Reply, ReversePath,
 };
+use policy::{Source, Stage};
 use smtp::{
     command::EtrnNode,
     server::{Keyword, Query, replies},

@@ -1,16 +1,12 @@
 //! Mail of programs on this machine.
 
 use crate::{
-    accept_config::AcceptConfig,
-    acceptor::Acceptor,
-    acceptor::extensions::carry_priority,
-    check::View,
-    decisions::{Decisions, Facts, Source, Stage, Verdict},
-    intake::Intake,
-    pipeline::SessionMemory,
+    accept_config::AcceptConfig, acceptor::Acceptor, acceptor::extensions::carry_priority, check::View,
+    decisions::Decisions, intake::Intake, pipeline::SessionMemory,
 };
 use inbound::Draft;
 use mail::{BodyType, Part, QueueId, Reply, header::ContentScanner};
+use policy::{SessionFacts, Source, Stage, Verdict};
 use smtp::server::replies;
 use std::sync::Arc;
 use submission::Refusal;
@@ -21,7 +17,7 @@ impl<I: Intake> Acceptor<I> {
     /// # Errors
     /// Why the daemon does not take it, for good or for now.
     pub async fn accept_local(self: &Arc<Self>, uid: u32, mut draft: Draft) -> Result<QueueId, Refusal> {
-        let (config, facts) = (self.intake.config(), Facts::new(Source::Local { uid }));
+        let (config, facts) = (self.intake.config(), SessionFacts::new(Source::Local { uid }));
         let (pipeline, rules) = (&config.pipeline, config.rules());
         let (mut memory, mut decisions) = (pipeline.begin(SessionMemory::default()), Decisions::default());
         self.room().map_err(|reply| refusal(&reply))?;
@@ -31,7 +27,7 @@ impl<I: Intake> Acceptor<I> {
         let judged = pipeline.judge(rules, &facts, envelope, content, &mut memory, &mut decisions);
         judged.await.map_err(|reply| refusal(&reply))?;
         carry_priority(&config.settings, true, envelope, content);
-        let view = View::new(Stage::End, rules, &facts).with_envelope(envelope);
+        let view = View::new(Stage::Content, rules, &facts).with_envelope(envelope);
         let finished = self.finish_content(&config, view, &mut memory, id, content, &mut decisions).await;
         if let Err(reply) = finished {
             self.forget(content.parts());
@@ -50,7 +46,7 @@ impl<I: Intake> Acceptor<I> {
         self.room().map_err(|reply| refusal(&reply))?;
         within_limits(&config.settings.limits, &draft).map_err(|reply| refusal(&reply))?;
         let mut decisions = Decisions::default();
-        decisions.note(Stage::End, Verdict::Hold(why.into()), 0);
+        decisions.note(Stage::Content, Verdict::Hold(why.into()), 0);
         self.accept_draft(config, draft, decisions).await
     }
 

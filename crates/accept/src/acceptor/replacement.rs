@@ -5,11 +5,12 @@ use crate::{
     acceptor::Acceptor,
     check::{LOOKUP_TIMEOUT, View},
     checks::addresses::expand,
-    decisions::{Accepted, Decisions, Facts, Source, Stage},
+    decisions::{Accepted, Decisions},
     intake::Intake,
     verp,
 };
 use mail::{Envelope, Message, Reply, SharedMessage, UnixMillis};
+use policy::{SessionFacts, Source, Stage};
 use smtp::server::replies;
 use spool::SpoolFailure;
 use tokio::time::timeout;
@@ -50,7 +51,7 @@ impl<I: Intake> Acceptor<I> {
         self.room().map_err(NotReplaced::NoRoom)?;
         let mut decisions = Decisions::default();
         if is_expanded {
-            let facts = Facts::new(Source::Local { uid: 0 });
+            let facts = SessionFacts::new(Source::Local { uid: 0 });
             let given = Envelope { recipients: Vec::new(), ..envelope.clone() };
             let view = View::new(Stage::Rcpt, config.rules(), &facts).with_envelope(&given);
             let judged = expand(View { recipient: envelope.recipients.first(), ..view }, &mut decisions);

@@ -5,7 +5,7 @@ use crate::{
     acceptor::authenticate::LoginSession,
     acceptor::{Acceptor, BEHIND},
     check::View,
-    decisions::{Decisions, Facts, NamedHost, Source, Stage},
+    decisions::Decisions,
     intake::Intake,
     pipeline::SessionMemory,
 };
@@ -13,6 +13,7 @@ use auth::ChannelBindings;
 use bytes::Bytes;
 use inbound::{Answer, AuthAnswer, Client, ConnectionEvent, Draft, Service, StoreError, UNIX_CLIENT};
 use mail::{ChunkId, Envelope, ListenerKind, QueueId, ReceivedContent, Recipient, Reply, UnixMillis};
+use policy::{NamedHost, SessionFacts, Source, Stage};
 use smtp::{
     forwarded::Attribute,
     server::{AuthInput, Keyword, Query, replies},
@@ -24,7 +25,7 @@ use std::sync::Arc;
 pub struct SessionContext {
     /// By which the transaction is judged, whatever is reloaded meanwhile.
     pub(super) config: Arc<AcceptConfig>,
-    pub(super) facts: Facts,
+    pub(super) facts: SessionFacts,
     /// The decisions of the stage connect.
     pub(super) connected: Decisions,
     /// The decisions of the stages before MAIL, with which each transaction begins.
@@ -40,7 +41,7 @@ pub struct SessionContext {
 }
 
 impl SessionContext {
-    fn new(config: Arc<AcceptConfig>, facts: Facts) -> Self {
+    fn new(config: Arc<AcceptConfig>, facts: SessionFacts) -> Self {
         let [connected, connection, decisions] = Default::default();
         let memory = config.pipeline.begin(SessionMemory::default());
         Self { config, facts, connected, connection, decisions, login: None, bindings: None, memory }
@@ -83,13 +84,11 @@ fn or_positive(positive: Reply) -> impl FnOnce(Result<(), Reply>) -> Reply + Sen
 
 impl<I: Intake> Acceptor<I> {
     /// Counts a rejected command, where a limit is set for that.
-    pub(super) fn count_failure(&self, facts: &Facts) {
-        let (config, Source::Smtp { peer, listener, .. }) = (self.intake.config(), &facts.source) else {
-            return;
-        };
-        let facts =
-            policy::Facts { client: Some(peer.ip()), listener: Some(*listener), ..policy::Facts::default() };
-        config.sources.count_failure(&config.settings, &facts);
+    pub(super) fn count_failure(&self, facts: &SessionFacts) {
+        let config = self.intake.config();
+        // Failures belong to the client, whoever has logged in.
+        let client = SessionFacts::new(facts.source.clone());
+        config.sources.count_failure(&config.settings, &policy::Facts::new(&client));
     }
 }
 
@@ -101,10 +100,10 @@ impl<I: Intake> Service for Acceptor<I> {
             return Answer::Ready(Err(replies::LOCAL_ERROR_CLOSING));
         }
         let Client { peer, local, listener, .. } = *client;
-        let facts = Facts {
+        let facts = SessionFacts {
             tls: client.cipher().map(Box::from),
             certificate: client.certificate().cloned(),
-            ..Facts::new(Source::Smtp { peer, local, listener })
+            ..SessionFacts::new(Source::Smtp { peer, local, listener })
         };
         let mut context = SessionContext::new(self.intake.config(), facts);
         if listener == ListenerKind::Relay && !context.config.policy.may_relay(peer.ip()) {
@@ -133,7 +132,7 @@ impl<I: Intake> Service for Acceptor<I> {
         let Client { peer, local, listener, .. } = *client;
         let source = Source::Smtp { peer, local, listener };
         let (tls, certificate) = (client.cipher().map(Box::from), client.certificate().cloned());
-        context.facts = Facts { tls, certificate, ..Facts::new(source) };
+        context.facts = SessionFacts { tls, certificate, ..SessionFacts::new(source) };
         context.bindings = bindings_of(client);
         // What was decided of the connection itself still holds; a name in clear text does not count any more.
         context.connection.clone_from(&context.connected);
@@ -218,7 +217,7 @@ impl<I: Intake> Service for Acceptor<I> {
             content: Some(content),
             ..view.with_envelope(envelope)
         };
-        context.run(Stage::End, view)
+        context.run(Stage::Content, view)
     }
 
     fn judges_at_commit(&self, context: &SessionContext) -> bool {
@@ -240,7 +239,7 @@ impl<I: Intake> Service for Acceptor<I> {
         }
         let (config, mut decisions) = (&context.config, std::mem::take(&mut context.decisions));
         if decisions.replaces_body() || config.pipeline.has_filters() || config.pipeline.has(Stage::Seal) {
-            let view = View::new(Stage::End, config.rules(), &context.facts).with_envelope(&envelope);
+            let view = View::new(Stage::Content, config.rules(), &context.facts).with_envelope(&envelope);
             let memory = &mut context.memory;
             let finished = self.finish_content(config, view, memory, id, &mut content, &mut decisions);
             if let Err(reply) = Box::pin(finished).await {
@@ -280,7 +279,7 @@ impl<I: Intake> Service for Acceptor<I> {
     fn log_reject(&self, client: &Client, stage: &'static str, envelope: Option<&Envelope>, reply: &Reply) {
         self.intake.log().rejected(client, stage, envelope, reply);
         let Client { peer, local, listener, .. } = *client;
-        self.count_failure(&Facts::new(Source::Smtp { peer, local, listener }));
+        self.count_failure(&SessionFacts::new(Source::Smtp { peer, local, listener }));
     }
 
     fn log_connection(&self, client: &Client, event: ConnectionEvent<'_>) {

@@ -5,14 +5,14 @@ mod expanded;
 use super::targets;
 use crate::{
     check::{Check, Rules, View},
-    decisions::{Decisions, Source, Stage, Verdict},
+    decisions::Decisions,
     memory::CheckMemory,
     own_address, routes,
 };
 use config::Settings;
 use inbound::Answer;
 use mail::{ForwardPath, Recipient, Reply};
-use policy::SessionFacts;
+use policy::{Source, Stage, Verdict};
 use smtp::server::replies;
 
 /// Refuses mail of clients that is not ours to take. Redirects mail for address literals of this machine, for the
@@ -51,12 +51,12 @@ fn last_resort(given: &Recipient, settings: &Settings) -> Option<Recipient> {
 
 /// Returns whether the recipient that is judged may be given by this client; `None` if maps have to be waited for.
 pub(super) fn is_ours(view: &View<'_>) -> Option<bool> {
-    let (Some(session), Some(recipient)) = (session_facts(view), view.recipient) else { return Some(true) };
+    let Some(recipient) = view.recipient else { return Some(true) };
     let Source::Smtp { local, .. } = &view.facts.source else { return Some(true) };
     let own = own_address::resolve(&recipient.path, view.rules.settings, Some(local.ip()));
     let Some(mailbox) = own.as_ref().unwrap_or(&recipient.path).mailbox() else { return Some(true) };
     let policy = view.rules.policy;
-    if policy.may_send_anywhere(&session) || policy.is_local(&mailbox.domain().key()) {
+    if policy.may_send_anywhere(view.facts) || policy.is_local(&mailbox.domain().key()) {
         return Some(true);
     }
     if view.rules.settings.local.domain_maps.is_empty() { Some(false) } else { None }
@@ -69,12 +69,6 @@ pub(super) async fn is_ours_by_maps(view: &View<'_>) -> bool {
     expansion.is_local(&mailbox.domain().key()).await.unwrap_or(false)
 }
 
-/// The facts of a client's session that decide where it may send; none for programs on this machine.
-pub(super) fn session_facts(view: &View<'_>) -> Option<SessionFacts> {
-    let Source::Smtp { peer, listener, .. } = view.facts.source else { return None };
-    Some(SessionFacts { client: peer.ip(), listener, has_login: view.facts.login.is_some() })
-}
-
 /// Judges a recipient where nothing has to be looked up.
 fn judge(view: &View<'_>, recipient: &Recipient) -> Verdict {
     let Rules { settings, policy, .. } = view.rules;
@@ -84,9 +78,7 @@ fn judge(view: &View<'_>, recipient: &Recipient) -> Verdict {
     };
     let own = own_address::resolve(&recipient.path, settings, connected_to);
     let path = own.as_ref().unwrap_or(&recipient.path);
-    let judged = session_facts(view).map_or(Ok(()), |session| policy.recipient(&session, path));
-    // What this machine sends to a name that no Maildir can have is returned by a report.
-    if let Err(reply) = judged {
+    if let Err(reply) = policy.recipient(view.facts, path) {
         return Verdict::Reject(reply);
     }
     // Programs on this machine write to root as well.

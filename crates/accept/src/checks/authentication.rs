@@ -3,7 +3,6 @@
 
 use crate::{
     check::{Check, View, is_trusted_client},
-    decisions::{Source, Stage, Verdict},
     memory::{CheckMemories, CheckMemory, OfTransaction, own},
 };
 use authn::{
@@ -13,6 +12,7 @@ use authn::{
 use config::Settings;
 use inbound::Answer;
 use mail::{Edit, Edits, Field, ListenerKind, ReversePath, UnixMillis, header::fields};
+use policy::{Source, Stage, Verdict};
 use route::dns::{Dns, Lookup};
 use std::{
     sync::Arc,
@@ -45,7 +45,7 @@ type Arriving = OfTransaction<Verifier>;
 
 impl Check for Authenticated {
     fn stages(&self) -> Vec<Stage> {
-        vec![Stage::Header, Stage::Body, Stage::End]
+        vec![Stage::Header, Stage::Body, Stage::Content]
     }
 
     fn begin(&self, _: &mut CheckMemories) -> Option<Box<dyn CheckMemory>> {

@@ -3,13 +3,13 @@
 use super::targets;
 use crate::{
     check::{Check, LOOKUP_FAILED, View},
-    decisions::{Source, Stage, Verdict},
     memory::CheckMemory,
     own_address::has_own_domain,
 };
 use inbound::Answer;
 use mail::{ForwardPath, Mailbox, Recipient, ReversePath};
 use maps::Reference;
+use policy::{Source, Stage, Verdict};
 use rewrite::{Target, TargetList, map_keys};
 
 /// Adds the addresses of `addresses.bcc` and of the maps beside it. It is asked last, so that a recipient who is refused

@@ -2,7 +2,6 @@
 
 use crate::{
     check::{Check, View},
-    decisions::{Source, Stage, Verdict},
     memory::CheckMemory,
     observer::duration,
     verifier::Verifier,
@@ -10,6 +9,7 @@ use crate::{
 use delivery::Existence;
 use inbound::Answer;
 use mail::{Enhanced, ForwardPath, Mailbox, Recipient, Reply};
+use policy::{Source, Stage, Verdict};
 use std::{sync::Arc, time::Instant};
 
 /// Refuses recipients that their next hop refuses, where a route says `verify`. Of a list that an alias stands for,

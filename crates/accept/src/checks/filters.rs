@@ -8,7 +8,7 @@ mod told;
 use super::rules::client_name;
 use crate::{
     check::{View, is_trusted_client},
-    decisions::{Decisions, Source, Stage, Verdict},
+    decisions::Decisions,
 };
 use apply::apply;
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use filter::{Conversation, Failure};
 use inbound::UNIX_CLIENT;
 use mail::{ChunkId, Enhanced, Part, QueueId, ReceivedContent, Reply};
 use milter::{Command, Edit, Macro};
-use policy::{Audience, ClientName};
+use policy::{Audience, ClientName, Source, Stage, Verdict};
 use std::{
     future::Future,
     pin::Pin,
@@ -180,7 +180,7 @@ impl Filters {
     ) -> Result<(), Reply> {
         let Some(envelope) = view.envelope else { return Ok(()) };
         if let Some(number) = states.discarded_by {
-            decisions.note(Stage::End, Verdict::Discard(self.0[number].rule()), 0);
+            decisions.note(Stage::Content, Verdict::Discard(self.0[number].rule()), 0);
         }
         let body_max_bytes = view.rules.settings.limits.message_bytes;
         for (filter, state) in self.0.iter().zip(&mut states.all) {
@@ -214,7 +214,7 @@ impl Filters {
                 }
                 Consequence::Refuse(reply) => return Err(filter.named(reply)),
                 Consequence::Discard => {
-                    decisions.note(Stage::End, Verdict::Discard(filter.rule()), 0);
+                    decisions.note(Stage::Content, Verdict::Discard(filter.rule()), 0);
                 }
             }
         }

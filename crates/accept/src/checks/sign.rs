@@ -3,7 +3,6 @@
 use super::submission::owns_by_maps;
 use crate::{
     check::{Check, View, is_trusted_client},
-    decisions::{Source, Stage, Verdict},
     memory::{CheckMemories, CheckMemory, OfTransaction, own},
 };
 use authn::{BodyHasher, Signer, SigningKey, from_mailbox, has_signature};
@@ -12,6 +11,7 @@ use data_encoding::BASE64;
 use inbound::Answer;
 use mail::{Edit, Enhanced, Field, Mailbox, Part, ReceivedContent, Reply, ReversePath, UnixMillis};
 use maps::Reference;
+use policy::{Source, Stage, Verdict};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},

@@ -2,11 +2,11 @@
 
 use crate::{
     check::{Check, Rules, View},
-    decisions::{Source, Stage, Verdict},
     memory::CheckMemory,
 };
 use inbound::Answer;
 use mail::{Domain, Edit, Enhanced, Field, Mailbox, Reply, ReversePath, UnixMillis, header::ContentScanner};
+use policy::{Source, Stage, Verdict};
 use smtp::server::replies;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -2,13 +2,13 @@
 
 use crate::{
     check::{Check, LOOKUP_FAILED, REPORT_RETRIES, View},
-    decisions::{Source, Stage, Verdict},
     memory::CheckMemory,
 };
 use config::{Route, Target};
 use inbound::Answer;
 use mail::{Recipient, ReversePath};
 use maps::LookupError;
+use policy::{Source, Stage, Verdict};
 use tokio::time::sleep;
 
 /// Holds or refuses mail for recipients whose route says so.

@@ -22,7 +22,7 @@ words! {
         Mail = "mail",
         Rcpt = "rcpt",
         Content = "content",
-    }
+    }, |stage| stage.as_str()
 }
 
 words! {

@@ -1,8 +1,8 @@
 use super::*;
 use crate::{
-    AddressPattern, Addresses, ClientName, ClientNames, DomainPattern, Line, MapId, Networks, Per, ReplyClass,
+    AddressPattern, Addresses, ClientName, ClientNames, DnsList, DomainPattern, Line, Listed, MapId,
+    Networks, Per, ReplyClass, SessionFacts, Source,
 };
-use crate::{DnsList, Listed};
 use limits::Rate;
 use mail::{ForwardPath, ListenerKind, Recipient, ReversePath};
 use proptest::prelude::*;
@@ -41,6 +41,7 @@ fn program(rules: Vec<Rule>, limits: Vec<Limit>) -> Program {
 }
 
 struct Session {
+    facts: SessionFacts,
     from: ReversePath,
     to: Vec<Recipient>,
 }
@@ -48,24 +49,19 @@ struct Session {
 impl Session {
     fn new(from: &str, to: &str) -> Self {
         let to = ForwardPath::parse(to, true).unwrap();
-        Self { from: ReversePath::parse(from, true).unwrap(), to: vec![Recipient::new(to)] }
+        let peer = "203.0.113.7:40000".parse().unwrap();
+        let source = Source::Smtp { peer, local: peer, listener: ListenerKind::Mx };
+        let facts = SessionFacts { hello: Some("mail.a.test".into()), ..SessionFacts::new(source) };
+        Self { facts, from: ReversePath::parse(from, true).unwrap(), to: vec![Recipient::new(to)] }
     }
 
     fn facts(&self) -> Facts<'_> {
-        Facts {
-            listener: Some(ListenerKind::Mx),
-            client: Some("203.0.113.7".parse().unwrap()),
-            hello: Some("mail.a.test"),
-            from: Some(&self.from),
-            to: &self.to,
-            recipient_count: 1,
-            ..Facts::default()
-        }
+        Facts { from: Some(&self.from), to: &self.to, recipient_count: 1, ..Facts::new(&self.facts) }
     }
 }
 
 /// Answers questions from a list of map entries, until the program has decided.
-fn run(program: &Program, facts: &Facts<'_>, entries: &[(&str, &str)], answers: &mut Answers) -> Outcome {
+fn run(program: &Program, facts: &Facts<'_>, entries: &[(&str, &str)], answers: &mut Answers) -> Ruling {
     for _ in 0..100 {
         match program.evaluate(Stage::Rcpt, facts, answers, &mut ()) {
             Next::Done(outcome) => return outcome,
@@ -74,20 +70,18 @@ fn run(program: &Program, facts: &Facts<'_>, entries: &[(&str, &str)], answers: 
                     let answer = match &question {
                         Question::Map(_, key) => {
                             let found = entries.iter().find(|(known, _)| **known == **key);
-                            Answer::Map(Ok(found.map(|(_, value)| (*value).into())))
+                            Fact::Map(Ok(found.map(|(_, value)| (*value).into())))
                         }
-                        Question::ClientName => {
-                            Answer::ClientName(ClientName::Verified("mail.a.test".into()))
-                        }
-                        Question::Spend(..) => Answer::Over(true),
-                        Question::Service(_) => Answer::Service(Ok(ServiceAction::Hold("asked".into()))),
+                        Question::ClientName => Fact::ClientName(ClientName::Verified("mail.a.test".into())),
+                        Question::Spend(..) => Fact::Over(true),
+                        Question::Service(_) => Fact::Service(Ok(ServiceAction::Hold("asked".into()))),
                         Question::DnsList(zone) => {
                             match entries.iter().find(|(known, _)| **known == **zone) {
-                                Some((_, code)) => Answer::DnsList(Ok(Listed {
+                                Some((_, code)) => Fact::DnsList(Ok(Listed {
                                     codes: vec![code.parse().unwrap()],
                                     text: "see {client}".into(),
                                 })),
-                                None => Answer::DnsList(Err("down".into())),
+                                None => Fact::DnsList(Err("down".into())),
                             }
                         }
                     };
@@ -101,8 +95,8 @@ fn run(program: &Program, facts: &Facts<'_>, entries: &[(&str, &str)], answers: 
 
 fn act(program: &Program, session: &Session, entries: &[(&str, &str)]) -> (String, Option<Box<str>>) {
     let outcome = run(program, &session.facts(), entries, &mut Answers::default());
-    let text = match outcome.act {
-        Act::Reject(reply) | Act::Defer(reply) => reply.to_string(),
+    let text = match outcome.verdict {
+        Verdict::Reject(reply) | Verdict::Defer(reply) => reply.to_string(),
         act => format!("{act:?}"),
     };
     (text, outcome.by)
@@ -165,10 +159,11 @@ fn a_name_in_ehlo_matches_in_any_case_and_in_both_forms() {
     let patterns = ["*.a.test", "b\u{fc}cher.test"].map(|text| DomainPattern::parse(text).unwrap()).to_vec();
     let hellos = Condition::Hello(crate::Hellos { patterns, maps: vec![MapId(0)] });
     let program = program(vec![rule(1, vec![hellos], reject("no"))], Vec::new());
-    let session = Session::new("x@far.test", "joe@own.test");
-    let of = |hello: &'static str| {
-        let facts = Facts { hello: Some(hello), ..session.facts() };
-        run(&program, &facts, &[("odd name_", "x")], &mut Answers::default()).act != Act::Pass
+    let mut session = Session::new("x@far.test", "joe@own.test");
+    let mut of = |hello: &'static str| {
+        session.facts.hello = Some(hello.into());
+        let facts = session.facts();
+        run(&program, &facts, &[("odd name_", "x")], &mut Answers::default()).verdict != Verdict::Pass
     };
     for hello in ["Mail.A.test", "B\u{dc}CHER.test", "xn--BCHER-kva.test", "ODD name_"] {
         assert!(of(hello), "{hello}");
@@ -208,16 +203,16 @@ fn a_failed_look_up_defers_only_where_it_decides() {
                 Next::Done(outcome) => return outcome,
                 Next::Ask(questions) => {
                     for question in questions {
-                        answers.add(Scope::Transaction, question, Answer::Map(Err("map is down".into())));
+                        answers.add(Scope::Transaction, question, Fact::Map(Err("map is down".into())));
                     }
                 }
             }
         }
     };
     let outcome = failed("x@a.test");
-    assert!(matches!(&outcome.act, Act::Defer(reply) if reply.to_string().starts_with("451 4.3.0")));
+    assert!(matches!(&outcome.verdict, Verdict::Defer(reply) if reply.to_string().starts_with("451 4.3.0")));
     assert!(outcome.by.unwrap().contains("map is down"));
-    assert!(matches!(failed("x@friend.test").act, Act::Defer(_)), "the map is asked before `unless`");
+    assert!(matches!(failed("x@friend.test").verdict, Verdict::Defer(_)), "the map is asked before `unless`");
 }
 
 #[test]
@@ -276,7 +271,7 @@ fn nobody_adds_a_recipient_to_get_past_a_rule_for_the_others() {
         let program = program(rules, Vec::new());
         let refused = all.each_ref().map(|session| {
             let done = program.evaluate(Stage::Content, &session.facts(), &Answers::default(), &mut ());
-            matches!(done, Next::Done(Outcome { act: Act::Reject(_), .. }))
+            matches!(done, Next::Done(Ruling { verdict: Verdict::Reject(_), .. }))
         });
         assert_eq!(refused, expected, "{what}");
     }

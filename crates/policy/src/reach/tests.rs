@@ -1,12 +1,14 @@
 use super::*;
 use crate::{
-    Act, AddressPattern, Addresses, Answer, Answers, CertificatePattern, Certificates, ClientName,
-    ClientNames, DomainPattern, Facts, HeaderPattern, Hellos, Line, Logins, MapId, MapInfo, Modifiers,
-    Networks, Next, Program, Question, ReplyClass, ReplyText, ServiceAction, ServiceId, Trace,
+    AddressPattern, Addresses, Answers, CertificatePattern, Certificates, ClientName, ClientNames,
+    DomainPattern, Fact, Facts, HeaderPattern, Hellos, Line, Logins, MapId, MapInfo, Modifiers, Networks,
+    Next, Program, Question, ReplyClass, ReplyText, ServiceAction, ServiceId, SessionFacts, Source, Trace,
+    Verdict,
 };
 use mail::{ClientCertificate, ForwardPath, ListenerKind, Recipient, ReversePath};
 use proptest::{collection::vec, prelude::*, sample::select};
 use rewrite::Separator;
+use std::{net::SocketAddr, sync::Arc};
 
 fn rule(conditions: Vec<Condition>, action: Option<Action>) -> Rule {
     Rule {
@@ -349,29 +351,29 @@ fn world() -> impl Strategy<Value = World> {
 }
 
 impl World {
-    fn answer(&self, question: &Question) -> Answer {
+    fn answer(&self, question: &Question) -> Fact {
         match question {
-            Question::Map(..) if self.map_fails => Answer::Map(Err("down".into())),
+            Question::Map(..) if self.map_fails => Fact::Map(Err("down".into())),
             Question::Map(map, key) => {
                 let has = self
                     .keys
                     .iter()
                     .zip(0..)
                     .any(|(known, number)| *known == &**key && number % 2 == map.0 % 2);
-                Answer::Map(Ok(has.then(Box::default)))
+                Fact::Map(Ok(has.then(Box::default)))
             }
-            Question::ClientName => Answer::ClientName(match self.name {
+            Question::ClientName => Fact::ClientName(match self.name {
                 0 => ClientName::None,
                 1 => ClientName::Unknown("later".into()),
                 2 => ClientName::Verified("mail.a.test".into()),
                 _ => ClientName::Verified("b.test".into()),
             }),
-            Question::Spend(..) => Answer::Over(true),
-            Question::DnsList(zone) => Answer::DnsList(Ok(crate::Listed {
+            Question::Spend(..) => Fact::Over(true),
+            Question::DnsList(zone) => Fact::DnsList(Ok(crate::Listed {
                 codes: vec![[127, 0, 0, self.name % 2 + u8::from(zone.starts_with('a'))].into()],
                 text: Box::default(),
             })),
-            Question::Service(_) => Answer::Service(Ok(match self.service {
+            Question::Service(_) => Fact::Service(Ok(match self.service {
                 0 => ServiceAction::Pass,
                 1 => ServiceAction::Accept,
                 2 => ServiceAction::Hold("x".into()),
@@ -393,7 +395,7 @@ impl World {
         let (mut held, mut tags, mut accepted) = (Held::default(), Vec::new(), Vec::new());
         let (mut trusted_since, mut shared_tags) = (None, Vec::new());
         let mut answers = Answers::default();
-        for stage in Stage::ALL {
+        for stage in Stage::OF_RULES {
             let rounds: Vec<Vec<Recipient>> = match stage {
                 Stage::Rcpt => all.iter().map(|one| vec![one.clone()]).collect(),
                 Stage::Content => vec![std::mem::take(&mut accepted)],
@@ -407,13 +409,23 @@ impl World {
                 }
                 // Nobody has logged in before MAIL.
                 let login = self.login.filter(|_| stage >= Stage::Mail && self.listener.is_some());
+                let source = match self.listener {
+                    Some(listener) => {
+                        let peer = SocketAddr::new(self.client.parse().unwrap(), 40_000);
+                        Source::Smtp { peer, local: peer, listener }
+                    }
+                    None => Source::Local { uid: 0 },
+                };
+                let is_greeted = stage >= Stage::Hello;
+                let session = SessionFacts {
+                    hello: is_greeted.then(|| self.hello.into()),
+                    tls: (self.has_tls && is_greeted).then(|| "TLSv1.3:x".into()),
+                    certificate: certificate.clone().filter(|_| is_greeted).map(Arc::new),
+                    login: login.map(Into::into),
+                    ..SessionFacts::new(source)
+                };
                 let facts = Facts {
-                    listener: self.listener,
-                    client: self.listener.map(|_| self.client.parse().unwrap()),
-                    hello: (stage >= Stage::Hello).then_some(self.hello),
-                    has_tls: self.has_tls && stage >= Stage::Hello,
-                    certificate: certificate.as_ref().filter(|_| stage >= Stage::Hello),
-                    login,
+                    session: &session,
                     from: (stage >= Stage::Mail).then_some(&from),
                     to: &to,
                     recipient_count: to.len(),
@@ -438,7 +450,7 @@ impl World {
                 if outcome.effects.is_trusted && trusted_since.is_none() {
                     trusted_since = Some(stage);
                 }
-                if matches!(outcome.act, Act::Reject(_) | Act::Defer(_)) {
+                if matches!(outcome.verdict, Verdict::Reject(_) | Verdict::Defer(_)) {
                     if stage != Stage::Rcpt {
                         return held.0;
                     }

@@ -5,7 +5,7 @@ use crate::serve::{connection::generic, snapshot::ConfigSnapshot, wiring};
 use accept::{
     Observer,
     check::View,
-    decisions::{Accepted, Decisions, Facts, Source, Stage},
+    decisions::{Accepted, Decisions},
     duration, own_address,
     pipeline::SessionMemory,
     verp,
@@ -16,6 +16,7 @@ use mail::{
     ClientCertificate, Envelope, ForwardPath, ListenerKind, Origin, QueueId, ReceivedContent, Recipient,
     Reply, ReversePath, UnixMillis, header::ContentScanner,
 };
+use policy::{SessionFacts, Source, Stage};
 use smtp::{command::without_source_route, server::replies};
 use std::{
     fs,
@@ -135,13 +136,22 @@ pub(super) async fn disposition(config: &ConfigSnapshot, args: &TestArgs) -> Res
 /// One message, judged as a session would.
 struct Rehearsal<'c> {
     config: &'c ConfigSnapshot,
-    facts: Facts,
+    facts: SessionFacts,
     observer: Observer,
     memory: SessionMemory,
     listener: ListenerKind,
     lines: Vec<[String; 3]>,
     disposition: Disposition,
     exit: Exit,
+}
+
+/// The stage as the operator sees it.
+fn shown(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Auth => "hello",
+        Stage::Header | Stage::Body | Stage::Seal => "content",
+        stage => stage.as_str(),
+    }
 }
 
 impl<'c> Rehearsal<'c> {
@@ -151,12 +161,12 @@ impl<'c> Rehearsal<'c> {
         let listening = config.settings.listen.iter().find(|listen| listen.kind == listener);
         let known = listening.and_then(|listen| listen.address.ip());
         let local = known.unwrap_or(SocketAddr::new(args.client, listener.port()));
-        let facts = Facts {
+        let facts = SessionFacts {
             hello: Some(args.hello.as_str().into()),
             tls: (args.tls || args.certificate.is_some()).then(|| "TLSv1.3:TLS_AES_256_GCM_SHA384".into()),
             certificate: args.certificate.as_deref().map(certificate_of),
             login: args.login.as_deref().map(Into::into),
-            ..Facts::new(Source::Smtp { peer, local, listener })
+            ..SessionFacts::new(Source::Smtp { peer, local, listener })
         };
         Self {
             config,
@@ -252,7 +262,7 @@ impl<'c> Rehearsal<'c> {
                 self.reply(&reply, "content");
                 return Ok(self.exit);
             }
-        } else if self.config.pipeline.has(Stage::End) {
+        } else if self.config.pipeline.has(Stage::Content) {
             self.line("content", "", "not judged: name a message with --file");
         }
         self.result(decisions, envelope, content).await;
@@ -276,15 +286,9 @@ impl<'c> Rehearsal<'c> {
 
     /// Notes whether the client may send to the domain of a recipient: no rule decides that.
     fn relay(&mut self, recipient: &Recipient) {
-        let Source::Smtp { peer, listener, .. } = self.facts.source else { return };
-        let session =
-            policy::SessionFacts { client: peer.ip(), listener, has_login: self.facts.login.is_some() };
+        let Source::Smtp { local, .. } = self.facts.source else { return };
         let policy = &self.config.policy;
-        let connected_to = match &self.facts.source {
-            Source::Smtp { local, .. } => Some(local.ip()),
-            _ => None,
-        };
-        if let Some(own) = own_address::resolve(&recipient.path, &self.config.settings, connected_to) {
+        if let Some(own) = own_address::resolve(&recipient.path, &self.config.settings, Some(local.ip())) {
             let text = format!("this is an address of this machine: {}", own.as_str());
             return self.line("rcpt", "relay", text);
         }
@@ -292,7 +296,9 @@ impl<'c> Rehearsal<'c> {
         let text = match domain {
             None => "postmaster is always accepted".to_owned(),
             Some(domain) if policy.is_local(&domain) => format!("{domain} is local"),
-            Some(_) if policy.may_send_anywhere(&session) => "the client may send to all domains".to_owned(),
+            Some(_) if policy.may_send_anywhere(&self.facts) => {
+                "the client may send to all domains".to_owned()
+            }
             Some(domain) if self.config.settings.local.domain_maps.is_empty() => {
                 format!("{domain} is not local, and the client may not relay")
             }
@@ -326,7 +332,7 @@ impl<'c> Rehearsal<'c> {
         let view = self.view(Stage::Header).with_envelope(envelope);
         let judged = self.config.pipeline.judge_content(view, content, &mut memory, decisions).await;
         self.memory = memory;
-        self.take_observed(Stage::End);
+        self.take_observed(Stage::Content);
         judged?;
         let mut memory = std::mem::take(&mut self.memory);
         let view = self.view(Stage::Seal).with_envelope(envelope);
@@ -338,13 +344,6 @@ impl<'c> Rehearsal<'c> {
     }
 
     fn take_observed(&mut self, stage: Stage) {
-        let stage = match stage {
-            Stage::Connect => "connect",
-            Stage::Hello | Stage::Auth => "hello",
-            Stage::Mail => "mail",
-            Stage::Rcpt => "rcpt",
-            Stage::Header | Stage::Body | Stage::End | Stage::Seal => "content",
-        };
         for one in self.config.maps.observe() {
             let text = match one.looked {
                 Ok(Some(value)) if value.is_empty() => "found".to_owned(),
@@ -353,10 +352,10 @@ impl<'c> Rehearsal<'c> {
                 Err(error) => format!("failed: {}", error.what),
             };
             let text = format!("{text}, {}", duration(one.took));
-            self.line(stage, &format!("{} {}", one.reference, one.key), text);
+            self.line(shown(stage), &format!("{} {}", one.reference, one.key), text);
         }
         for (stage, what, text) in self.observer.take() {
-            self.lines.push([stage.as_str().to_owned(), what, text]);
+            self.lines.push([shown(stage).to_owned(), what, text]);
         }
     }
 

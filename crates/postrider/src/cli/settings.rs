@@ -209,7 +209,7 @@ fn explain(what: &str, explicit: Option<&Path>, out: &mut dyn Write) -> Result<(
 fn explain_program(settings: &Settings, only_checks: bool, out: &mut dyn Write) -> io::Result<()> {
     let program = &settings.rules.program;
     let mut is_empty = true;
-    for stage in Stage::ALL {
+    for stage in Stage::OF_RULES {
         for step in program.steps(stage) {
             let rule = match step {
                 Step::Rule(number) => &program.rules()[*number],

@@ -1,13 +1,13 @@
 //! Addresses that maps decide on.
 
-use super::{own_address, session_facts};
+use super::own_address;
 use crate::{
     check::{LOOKUP_FAILED, REPORT_RETRIES, Rules, View},
-    decisions::{Source, Verdict},
     expansion::{Expansion, Outcome, missing_targets, recipients},
 };
 use inbound::Answer;
 use mail::{AliasTarget, Enhanced, ForwardPath, Mailbox, Recipient, Reply, ReversePath};
+use policy::{Source, Verdict};
 use rewrite::{Expanded, Role, Trouble, passed_on};
 use std::time::Duration;
 use tokio::{task::spawn_blocking, time::timeout};
@@ -81,13 +81,13 @@ fn later(given: &Recipient) -> Recipient {
 /// # Errors
 /// The verdict that refuses.
 async fn may_send(expansion: &Expansion, view: &View<'_>, path: &ForwardPath) -> Result<(), Verdict> {
-    let (Some(session), Some(mailbox)) = (session_facts(view), path.mailbox()) else { return Ok(()) };
-    if view.rules.policy.may_send_anywhere(&session) {
+    let Some(mailbox) = path.mailbox() else { return Ok(()) };
+    if view.rules.policy.may_send_anywhere(view.facts) {
         return Ok(());
     }
     match expansion.is_local(&mailbox.domain().key()).await {
         Ok(true) => Ok(()),
-        Ok(false) => view.rules.policy.relay(&session, mailbox).map_err(Verdict::Reject),
+        Ok(false) => view.rules.policy.relay(view.facts, mailbox).map_err(Verdict::Reject),
         Err(error) => Err(failed(view, &Trouble::LookUp(error.to_string().into()), path.as_str())),
     }
 }

@@ -1,12 +1,9 @@
 //! The changes that filters ask for.
 
-use crate::{
-    check::View,
-    checks::rules::redirect,
-    decisions::{Decisions, Stage, Verdict},
-};
+use crate::{check::View, checks::rules::redirect, decisions::Decisions};
 use mail::{ForwardPath, HeaderFields, Mailbox, Notify, ReceivedContent, Recipient, Reply, ReversePath};
 use milter::Edit;
+use policy::{Stage, Verdict};
 
 /// Notes what a filter decided of the envelope, and returns the fields of the header, if it changes them. What is no address is left
 /// out, and logged.
@@ -40,7 +37,7 @@ pub(super) async fn apply(
             }
             Edit::ReplaceBody(_) => {}
             Edit::ChangeSender { sender, .. } => match ReversePath::parse(&sender, true) {
-                Ok(sender) => _ = decisions.note(Stage::End, Verdict::ReplaceSender(sender), 0),
+                Ok(sender) => _ = decisions.note(Stage::Content, Verdict::ReplaceSender(sender), 0),
                 Err(error) => tracing::error!("{by} changes the sender to <{sender}>: {error}"),
             },
             Edit::AddRecipient { recipient, parameters } => match Mailbox::parse(&recipient, true) {
@@ -56,7 +53,7 @@ pub(super) async fn apply(
                 }
             }
             Edit::Quarantine { reason } => {
-                decisions.note(Stage::End, Verdict::Hold(format!("{by}: {reason}").into()), 0);
+                decisions.note(Stage::Content, Verdict::Hold(format!("{by}: {reason}").into()), 0);
             }
         }
     }
@@ -79,7 +76,7 @@ pub(super) async fn apply(
         })?);
     }
     if !missing.is_empty() {
-        decisions.note(Stage::End, Verdict::Missing(missing.into()), 0);
+        decisions.note(Stage::Content, Verdict::Missing(missing.into()), 0);
     }
     Ok(changed)
 }

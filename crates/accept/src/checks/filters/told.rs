@@ -1,9 +1,10 @@
 //! What filters are told of the client and the envelope, with the macros that Postfix and Sendmail define.
 
-use crate::{check::View, decisions::Source};
+use crate::check::View;
 use inbound::UNIX_CLIENT;
 use mail::{BodyType, Recipient, ReversePath};
 use milter::{Macro, Peer};
+use policy::Source;
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// The texts of one command.

@@ -7,16 +7,14 @@ mod state;
 use super::addresses;
 use crate::{
     check::{Check, LOOKUP_FAILED, View},
-    decisions::{self, NamedHost, Source, Verdict},
     memory::{CheckMemories, CheckMemory, own},
-    observer::stage_of,
 };
 use config::Settings;
 use inbound::Answer;
 use mail::{ClientCertificate, Edit, Recipient, Reply};
 use policy::{
-    Act, Answer as Fact, Answers, ClientName, Effects, Facts, Listed, Measure, Next, Outcome, Question,
-    ServiceId, Stage,
+    Answers, ClientName, Effects, Fact, Facts, Listed, Measure, NamedHost, Next, Question, Ruling, ServiceId,
+    Source, Stage, Verdict,
 };
 use route::dns::Lookup;
 use state::{Memory, shown};
@@ -28,22 +26,14 @@ const ROUNDS_MAX: usize = 10_000;
 
 /// Asks the rules of the configuration. A rule never permits what other checks refuse.
 pub(crate) struct RuleCheck {
-    stages: Vec<decisions::Stage>,
+    stages: Vec<Stage>,
 }
 
 impl RuleCheck {
     /// Returns `None` if there is nothing to evaluate.
     pub(crate) fn new(settings: &Settings) -> Option<Self> {
         let program = &settings.rules.program;
-        let all = [
-            decisions::Stage::Connect,
-            decisions::Stage::Hello,
-            decisions::Stage::Mail,
-            decisions::Stage::Rcpt,
-            decisions::Stage::End,
-        ];
-        let has = |stage: &decisions::Stage| stage_of(*stage).is_some_and(|stage| program.has(stage));
-        let stages: Vec<_> = all.into_iter().filter(has).collect();
+        let stages: Vec<_> = Stage::OF_RULES.into_iter().filter(|stage| program.has(*stage)).collect();
         (!stages.is_empty()).then_some(Self { stages })
     }
 }
@@ -54,7 +44,7 @@ type Answered = Vec<(Question, Fact)>;
 type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 impl Check for RuleCheck {
-    fn stages(&self) -> Vec<decisions::Stage> {
+    fn stages(&self) -> Vec<Stage> {
         self.stages.clone()
     }
 
@@ -66,8 +56,7 @@ impl Check for RuleCheck {
     }
 
     fn check<'a>(&'a self, memory: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
-        let memory = own::<Memory>(memory);
-        let (Some(memory), Some(stage)) = (memory, stage_of(view.stage)) else {
+        let (Some(memory), stage) = (own::<Memory>(memory), view.stage) else {
             return Answer::Ready(Verdict::Pass);
         };
         if view.facts.source == Source::Report {
@@ -98,7 +87,7 @@ impl Check for RuleCheck {
 fn evaluate<'a>(view: View<'a>, memory: &'a mut Memory, stage: Stage) -> Answer<'a, Verdict> {
     for _ in 0..ROUNDS_MAX {
         match step(&view, memory, stage) {
-            Next::Done(outcome) => return finish(view, memory, stage, outcome),
+            Next::Done(ruling) => return finish(view, memory, stage, ruling),
             Next::Ask(questions) => {
                 let begun = Instant::now();
                 while let Some(answered) = answer_next(&view, memory, &questions) {
@@ -128,7 +117,7 @@ async fn evaluate_later<'a>(
         note_all(&view, memory, stage, answers, begun);
         loop {
             let questions = match step(&view, memory, stage) {
-                Next::Done(outcome) => return finish(view, memory, stage, outcome).wait().await,
+                Next::Done(ruling) => return finish(view, memory, stage, ruling).wait().await,
                 Next::Ask(questions) => questions,
             };
             let begun = Instant::now();
@@ -191,14 +180,8 @@ fn step(view: &View<'_>, memory: &mut Memory, stage: Stage) -> Next {
 
 /// The facts as the rules see them.
 fn facts<'a>(view: &View<'a>, stage: Stage, is_trusted: bool) -> Facts<'a> {
-    let (client, listener) = match &view.facts.source {
-        Source::Smtp { peer, listener, .. } => (Some(peer.ip()), Some(*listener)),
-        Source::Local { .. } | Source::Report => (None, None),
-    };
     // Another server that delivers by LMTP has checked its clients itself.
-    let may_relay =
-        addresses::session_facts(view).is_none_or(|session| view.rules.policy.may_send_anywhere(&session));
-    let is_own = listener == Some(mail::ListenerKind::Lmtp);
+    let is_own = view.facts.listener() == Some(mail::ListenerKind::Lmtp);
     let to: &[Recipient] = match (stage, view.recipient, view.envelope) {
         (Stage::Rcpt, Some(recipient), _) => std::slice::from_ref(recipient),
         (Stage::Content, _, Some(envelope)) => &envelope.recipients,
@@ -206,20 +189,13 @@ fn facts<'a>(view: &View<'a>, stage: Stage, is_trusted: bool) -> Facts<'a> {
     };
     let accepted = view.envelope.map_or(0, |envelope| envelope.recipients.len());
     Facts {
-        listener,
-        client,
-        hello: view.facts.hello.as_deref(),
-        has_tls: view.facts.tls.is_some(),
-        certificate: view.facts.certificate.as_deref(),
-        login: view.facts.login.as_deref(),
         from: view.envelope.map(|envelope| &envelope.reverse_path),
         to,
         recipient_count: accepted + usize::from(stage == Stage::Rcpt),
         size_bytes: view.content.map(mail::ReceivedContent::size_bytes),
         header: view.header,
-        tags: &[],
-        shared_tags: &[],
-        is_trusted: is_trusted || may_relay || is_own,
+        is_trusted: is_trusted || is_own || view.rules.policy.may_send_anywhere(view.facts),
+        ..Facts::new(view.facts)
     }
 }
 
@@ -317,10 +293,10 @@ fn map_fact(looked: maps::Looked) -> Fact {
 fn attributes(view: &View<'_>, memory: &Memory) -> Vec<(&'static str, String)> {
     let facts = view.facts;
     let stage = match view.stage {
-        decisions::Stage::Connect => "CONNECT",
-        decisions::Stage::Hello => "EHLO",
-        decisions::Stage::Mail => "MAIL",
-        decisions::Stage::Rcpt => "RCPT",
+        Stage::Connect => "CONNECT",
+        Stage::Hello => "EHLO",
+        Stage::Mail => "MAIL",
+        Stage::Rcpt => "RCPT",
         _ => "END-OF-MESSAGE",
     };
     let (client, local) = match &facts.source {
@@ -382,9 +358,9 @@ fn with_colons(digits: &str) -> String {
     pairs.join(":").to_uppercase()
 }
 
-/// The verdict of the pipeline that an outcome of the rules is.
-fn finish<'a>(view: View<'a>, memory: &mut Memory, stage: Stage, outcome: Outcome) -> Answer<'a, Verdict> {
-    let Outcome { act, by, effects } = outcome;
+/// Carries out what the rules decided: the verdict, with everything else that they ask for.
+fn finish<'a>(view: View<'a>, memory: &mut Memory, stage: Stage, ruling: Ruling) -> Answer<'a, Verdict> {
+    let Ruling { verdict, by, effects } = ruling;
     if let Some(observer) = view.observer {
         observer.with(crate::observer::Observed::keep);
     }
@@ -392,9 +368,9 @@ fn finish<'a>(view: View<'a>, memory: &mut Memory, stage: Stage, outcome: Outcom
     if effects.is_trusted {
         memory.trust(stage, recipient_index(&view));
     }
-    let verdict = verdict_of(act, by, stage);
+    let verdict = with_rule(verdict, by, stage);
     let Effects { delay, fields, redirect, bcc, route, .. } = effects;
-    let is_refused = matches!(verdict, Verdict::Reject(_) | Verdict::Defer(_));
+    let is_refused = verdict.is_refusal();
     let changes_nothing = fields.is_empty() && redirect.is_none() && bcc.is_empty() && route.is_none();
     if delay.is_zero() && (is_refused || changes_nothing) {
         return Answer::Ready(verdict);
@@ -434,7 +410,8 @@ fn finish<'a>(view: View<'a>, memory: &mut Memory, stage: Stage, outcome: Outcom
     })
 }
 
-fn verdict_of(act: Act, by: Option<Box<str>>, stage: Stage) -> Verdict {
+/// Names the rule that decided, for the log.
+fn with_rule(verdict: Verdict, by: Option<Box<str>>, stage: Stage) -> Verdict {
     // A greeting has one of two codes (RFC 5321 §3.1, §3.8).
     let greeting = |mut reply: Reply, code: u16| {
         if stage == Stage::Connect {
@@ -446,12 +423,13 @@ fn verdict_of(act: Act, by: Option<Box<str>>, stage: Stage) -> Verdict {
         let by = by.unwrap_or_default();
         if text.is_empty() { by } else { format!("{text} ({by})").into() }
     };
-    match act {
+    match verdict {
         // No rule decides that another check is not made.
-        Act::Pass | Act::Accept => Verdict::Pass,
-        Act::Reject(reply) => Verdict::Reject(greeting(reply, 554).with_rule(by)),
-        Act::Defer(reply) => Verdict::Defer(greeting(reply, 421).with_rule(by)),
-        Act::Discard(text) => Verdict::Discard(reason(text, by)),
-        Act::Hold(text) => Verdict::Hold(reason(text, by)),
+        Verdict::Accept => Verdict::Pass,
+        Verdict::Reject(reply) => Verdict::Reject(greeting(reply, 554).with_rule(by)),
+        Verdict::Defer(reply) => Verdict::Defer(greeting(reply, 421).with_rule(by)),
+        Verdict::Discard(text) => Verdict::Discard(reason(text, by)),
+        Verdict::Hold(text) => Verdict::Hold(reason(text, by)),
+        other => other,
     }
 }

@@ -3,11 +3,10 @@
 use crate::{
     check::{LOOKUP_FAILED, View},
     checks::{existence, targets},
-    decisions::Verdict,
     expansion::{self, Outcome, missing_targets},
 };
 use mail::{ForwardPath, Mailbox, Notify, Recipient};
-use policy::Targets;
+use policy::{Targets, Verdict};
 use rewrite::{Role, passed_on};
 
 /// Targets of aliases that do not exist, with the reasons.

@@ -1,7 +1,7 @@
 //! The memory of a session for its rules: answers, tags and trust.
 
 use crate::{memory::CheckMemory, observer::duration};
-use policy::{Answer, Answers, ClientName, Question, Scope, Stage};
+use policy::{Answers, ClientName, Fact, Question, Scope, Stage};
 use std::time::Duration;
 
 /// The memory of the rules of one session.
@@ -108,7 +108,7 @@ impl Memory {
                 self.recipient_tags.resize_with(recipient + 1, Vec::new);
                 self.recipient_tags[recipient] = tags.to_vec();
             }
-            Stage::Content => {}
+            _ => {}
         }
     }
 
@@ -119,25 +119,25 @@ impl Memory {
 }
 
 /// The text of an answer, for an observer.
-pub(super) fn shown(answer: &Answer, took: Duration) -> String {
+pub(super) fn shown(answer: &Fact, took: Duration) -> String {
     let text = match answer {
-        Answer::Map(Ok(Some(value))) if value.is_empty() => "found".to_owned(),
-        Answer::Map(Ok(Some(value))) => format!("\"{value}\""),
-        Answer::Map(Ok(None)) => "not in it".to_owned(),
-        Answer::Map(Err(why)) => format!("failed: {why}"),
-        Answer::ClientName(ClientName::Verified(name)) => name.to_string(),
-        Answer::ClientName(ClientName::None) => "no verified name".to_owned(),
-        Answer::ClientName(ClientName::Unknown(why)) => format!("failed: {why}"),
-        Answer::DnsList(Ok(listed)) if listed.codes.is_empty() => "not listed".to_owned(),
-        Answer::DnsList(Ok(listed)) => {
+        Fact::Map(Ok(Some(value))) if value.is_empty() => "found".to_owned(),
+        Fact::Map(Ok(Some(value))) => format!("\"{value}\""),
+        Fact::Map(Ok(None)) => "not in it".to_owned(),
+        Fact::Map(Err(why)) => format!("failed: {why}"),
+        Fact::ClientName(ClientName::Verified(name)) => name.to_string(),
+        Fact::ClientName(ClientName::None) => "no verified name".to_owned(),
+        Fact::ClientName(ClientName::Unknown(why)) => format!("failed: {why}"),
+        Fact::DnsList(Ok(listed)) if listed.codes.is_empty() => "not listed".to_owned(),
+        Fact::DnsList(Ok(listed)) => {
             let codes: Vec<_> = listed.codes.iter().map(ToString::to_string).collect();
             format!("listed: {} {}", codes.join(", "), listed.text)
         }
-        Answer::DnsList(Err(why)) => format!("failed: {why}"),
-        Answer::Over(true) => "exceeded".to_owned(),
-        Answer::Over(false) => "within the rate".to_owned(),
-        Answer::Service(Ok(action)) => action.to_string(),
-        Answer::Service(Err(why)) => format!("failed: {why}"),
+        Fact::DnsList(Err(why)) => format!("failed: {why}"),
+        Fact::Over(true) => "exceeded".to_owned(),
+        Fact::Over(false) => "within the rate".to_owned(),
+        Fact::Service(Ok(action)) => action.to_string(),
+        Fact::Service(Err(why)) => format!("failed: {why}"),
     };
     format!("{text}, {}", duration(took))
 }

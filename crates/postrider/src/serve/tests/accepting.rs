@@ -14,7 +14,6 @@ use crate::serve::{
 use accept::{
     Acceptor, CHUNK_BYTES, CheckMemory, Intake, SessionContext,
     check::{Check, View},
-    decisions::{Stage, Verdict as CheckVerdict},
     pipeline::Pipeline,
 };
 use bytes::Bytes;
@@ -25,6 +24,7 @@ use mail::{
     Message, Outcome, Part, QueueId, ReceivedContent, Recipient, Reply, ReversePath, SharedMessage,
     UnixMillis,
 };
+use policy::{Stage, Verdict as CheckVerdict};
 use queue::{CancelAs, CommandResult};
 use spool::{
     CommitSeq, Durable, Entry, Failed, LogSettings, LogSpool, NullSpool, Pressure, RecipientState, Recovered,

@@ -3,13 +3,14 @@
 use crate::serve::{snapshot::ConfigSnapshot, wiring};
 use accept::{
     check::View,
-    decisions::{Accepted, Decisions, Facts, Source, Stage},
+    decisions::{Accepted, Decisions},
     pipeline::SessionMemory,
 };
 use mail::{
     ClientCertificate, Envelope, ForwardPath, ListenerKind, Origin, QueueId, ReceivedContent, Recipient,
     ReversePath, UnixMillis,
 };
+use policy::{SessionFacts, Source, Stage};
 use proptest::prelude::*;
 use std::{fmt::Write as _, net::IpAddr};
 
@@ -121,14 +122,14 @@ async fn accepted(config: &ConfigSnapshot, client: &Client, recipients: &[&str])
         local: ([127, 0, 0, 1], 25).into(),
         listener: client.listener,
     };
-    let facts = Facts {
+    let facts = SessionFacts {
         hello: Some("mail.far.test".into()),
         certificate: client.has_certificate.then(|| {
             let addresses = vec!["joe@here.test".into()];
             ClientCertificate { is_trusted: true, addresses, ..ClientCertificate::default() }.into()
         }),
         login: client.has_login.then(|| "joe@here.test".into()),
-        ..Facts::new(source)
+        ..SessionFacts::new(source)
     };
     let mut memory = config.pipeline.begin(SessionMemory::default());
     let mut decisions = Decisions::default();
@@ -160,7 +161,7 @@ async fn accepted(config: &ConfigSnapshot, client: &Client, recipients: &[&str])
     let seen = View {
         header: content.header(),
         content: Some(&content),
-        ..view(Stage::End).with_envelope(&envelope)
+        ..view(Stage::Content).with_envelope(&envelope)
     };
     if config.pipeline.run(seen, &mut memory, &mut decisions).wait().await.is_err() {
         return Vec::new();

@@ -127,8 +127,14 @@ const EVERYWHERE: [(bool, bool); 4] = [(false, false), (false, true), (true, fal
 
 #[tokio::test]
 async fn every_stage_can_refuse_clients_and_programs_of_this_machine() {
-    let stages: [&'static [Stage]; 6] =
-        [&[Stage::Connect], &[Stage::Mail], &[Stage::Rcpt], &[Stage::Header], &[Stage::Body], &[Stage::End]];
+    let stages: [&'static [Stage]; 6] = [
+        &[Stage::Connect],
+        &[Stage::Mail],
+        &[Stage::Rcpt],
+        &[Stage::Header],
+        &[Stage::Body],
+        &[Stage::Content],
+    ];
     for (is_slow, is_local) in EVERYWHERE {
         for stage in stages {
             for (code, verdict) in [
@@ -150,7 +156,7 @@ async fn every_stage_can_refuse_clients_and_programs_of_this_machine() {
 #[tokio::test]
 async fn a_message_that_a_check_holds_is_durable_and_held_also_after_a_restart() {
     for (is_slow, is_local) in EVERYWHERE {
-        for stage in [&[Stage::Connect][..], &[Stage::Mail], &[Stage::End]] {
+        for stage in [&[Stage::Connect][..], &[Stage::Mail], &[Stage::Content]] {
             let hold = CheckVerdict::Hold("suspicious".into());
             let became = take(&[(stage, hold)], is_slow, is_local).await;
             assert!(became.reply.starts_with("250 2.0.0"), "{}", became.reply);
@@ -164,7 +170,7 @@ async fn a_message_that_a_check_holds_is_durable_and_held_also_after_a_restart()
 #[tokio::test]
 async fn a_message_that_a_check_discards_is_accepted_and_is_nowhere() {
     for (is_slow, is_local) in EVERYWHERE {
-        for stage in [&[Stage::Mail][..], &[Stage::Rcpt], &[Stage::End]] {
+        for stage in [&[Stage::Mail][..], &[Stage::Rcpt], &[Stage::Content]] {
             let discard = CheckVerdict::Discard("unwanted".into());
             let became = take(&[(stage, discard)], is_slow, is_local).await;
             assert!(became.reply.starts_with("250 2.0.0 Ok: queued as"), "{}", became.reply);
@@ -266,7 +272,7 @@ async fn recipients_are_redirected_and_headers_changed_before_the_commit() {
             // Asked about each of those.
             (&[Stage::Rcpt], CheckVerdict::Redirect(vec![path("3@y.test")])),
             (&[Stage::Header], add("X-A")),
-            (&[Stage::End], add("X-B")),
+            (&[Stage::Content], add("X-B")),
         ];
         let became = take(&checks, is_slow, is_local).await;
         assert!(became.reply.starts_with("250 2.0.0"), "{}", became.reply);
@@ -299,7 +305,7 @@ async fn reports_pass_the_pipeline_and_cannot_be_refused() {
             is_slow: true,
         }),
         Box::new(Says {
-            stage: &[Stage::End],
+            stage: &[Stage::Content],
             verdict: CheckVerdict::Reject(Reply::fixed(550, Enhanced(5, 7, 1), "no")),
             is_slow: false,
         }),
