@@ -18,7 +18,7 @@ use crate::{
 };
 use foldhash::HashMap;
 use mail::{Destination, IdSource, QueueId, SharedMessage, UnixMillis};
-use queue::{Arrival, DestinationId, GroupId, Millis, Queue, Recipients, ScannedJob};
+use queue::{Arrival, ArrivingRecipient, DestinationId, GroupId, Millis, Queue, Recipients, ScannedJob};
 use report::RecipientCounters;
 use spool::{Entry, Refused, SpoolFailure, Transaction};
 use std::sync::Arc;
@@ -44,9 +44,6 @@ pub struct WaitingJob {
 
 /// A job, and the last outcome of each of its recipients.
 pub type JobOutcomes = (ScannedJob, Vec<Option<Arc<LastAttempt>>>);
-
-/// A recipient as [`Arrival`] has it.
-type ArrivingRecipient = (u32, DestinationId, u16, Option<Millis>);
 
 /// Everything between "durable" and "done". One writer; the time comes in with each event.
 pub struct Engine {
@@ -328,13 +325,14 @@ impl Engine {
     ) {
         let mut rows = Vec::with_capacity(destinations.len());
         for (index, (name, group)) in (0..).zip(destinations) {
-            rows.push((index, self.destination(name, *group), 0, None));
+            rows.push(ArrivingRecipient::new(index, self.destination(name, *group)));
         }
         let schedule = schedule_of(&message.envelope, context);
         let is_released = schedule.as_ref().and_then(|one| one.release).is_none_or(|at| at <= context.now);
         // A suspended destination would only evict messages that are about to leave.
         let is_held = held.is_some();
-        let is_cached = !is_held && is_released && !rows.iter().all(|row| self.queue.is_suspended(row.1));
+        let is_cached =
+            !is_held && is_released && !rows.iter().all(|row| self.queue.is_suspended(row.destination));
         let arrival = Arrival {
             id: message.id,
             arrived: context.now,
@@ -357,7 +355,7 @@ impl Engine {
 
     /// Logs the recipients that wait because their destination is suspended.
     fn log_waiting(&self, message: &SharedMessage, rows: &[ArrivingRecipient], effects: &mut Vec<Effect>) {
-        for (recipient, destination, ..) in rows {
+        for ArrivingRecipient { index: recipient, destination, .. } in rows {
             let Some((until, reason)) = self.queue.suspension(*destination) else { continue };
             effects.push(Effect::Log(LogEvent::Waiting {
                 message: message.clone(),

@@ -2,7 +2,7 @@
 
 use crate::{Effect, Engine, RetryAt, event::Context, schedule::schedule_of};
 use mail::{Attempt, QueueId, UnixMillis};
-use queue::{Arrival, CancelAs, Millis, Outage};
+use queue::{Arrival, ArrivingRecipient, CancelAs, Millis, Outage};
 use report::RecipientCounters;
 use spool::{Entry, Recovered, SecondCopy, Totals};
 
@@ -31,7 +31,8 @@ impl Engine {
                     tried + queue.retry_after((name, *group), before, tried - arrived, spread)
                 });
             let destination = self.destination(name, *group);
-            rows.push((index, destination, u16::try_from(past.attempt_count).unwrap_or(u16::MAX), due));
+            let attempt_count = u16::try_from(past.attempt_count).unwrap_or(u16::MAX);
+            rows.push(ArrivingRecipient { index, destination, attempt_count, due });
         }
         if rows.is_empty() {
             // The last outcome was stored without the mark that it was the last one. A message without jobs would stay

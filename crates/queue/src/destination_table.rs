@@ -135,7 +135,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Arrival, CancelAs, ConnectionRequest, Millis, QueueSettings};
+    use crate::{Arrival, ArrivingRecipient, CancelAs, ConnectionRequest, Millis, QueueSettings};
     use mail::{Disposition, Enhanced, Outcome, QueueId};
 
     fn name(number: u64) -> Destination {
@@ -148,7 +148,7 @@ mod tests {
             Queue::new(QueueSettings { connections_max: 100_000, ..QueueSettings::default() }, 7, 0);
         for number in 0..count {
             let to = queue.destination(&name(number));
-            let recipients = [(0, to, 0, None)];
+            let recipients = [ArrivingRecipient::new(0, to)];
             let id = QueueId(number);
             queue.insert(
                 &Arrival {
@@ -199,7 +199,7 @@ mod tests {
         let mut queue = Queue::new(QueueSettings::default(), 7, 0);
         for number in 0..COUNT {
             let to = queue.destination(&name(number));
-            let recipients = [(0, to, 0, None)];
+            let recipients = [ArrivingRecipient::new(0, to)];
             let id = QueueId(number);
             queue.insert(
                 &Arrival {
@@ -256,7 +256,7 @@ mod tests {
         let (now, number) = (24 * HOUR, 77_777);
         for id in number..number + 3000 {
             let to = queue.destination(&name(id));
-            let recipients = [(0, to, 0, None)];
+            let recipients = [ArrivingRecipient::new(0, to)];
             let arrival = Arrival {
                 id: QueueId(id),
                 arrived: now,

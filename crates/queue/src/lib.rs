@@ -44,7 +44,7 @@ pub use message::{JobId, Recipients};
 pub use operators::{CancelAs, CommandResult};
 pub use order::{SortFacts, SortOrder};
 pub use outages::Outage;
-pub use queue::{Arrival, Completion, Lease, Queue};
+pub use queue::{Arrival, ArrivingRecipient, Completion, Lease, Queue};
 pub use reroute::Rerouted;
 pub use settings::{Group, GroupId, QueueSettings, RouteSchedule};
 pub use shares::{Share, ShareView};

@@ -19,6 +19,31 @@ use mail::{Destination, Disposition, QueueId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+/// A recipient of a message that enters the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArrivingRecipient {
+    /// Its index in the envelope.
+    pub index: u32,
+    /// Where its copy goes.
+    pub destination: DestinationId,
+    /// Attempts that an earlier process has made.
+    pub attempt_count: u16,
+    /// When to try; none: now.
+    pub due: Option<Millis>,
+}
+
+impl ArrivingRecipient {
+    /// A recipient that was never tried, and can be now.
+    pub fn new(index: u32, destination: DestinationId) -> Self {
+        Self { index, destination, attempt_count: 0, due: None }
+    }
+
+    /// What recipients of one job have in common.
+    fn job_key(&self) -> (DestinationId, u16, Option<Millis>) {
+        (self.destination, self.attempt_count, self.due)
+    }
+}
+
 /// A message as it enters the queue.
 #[derive(Debug)]
 pub struct Arrival<'a> {
@@ -30,8 +55,8 @@ pub struct Arrival<'a> {
     pub size_bytes: u64,
     /// An operator holds the message: it is not tried until it is released.
     pub held: bool,
-    /// `(recipient index, destination, attempts so far, when due)` in any order; due `None` is now.
-    pub recipients: &'a [(u32, DestinationId, u16, Option<Millis>)],
+    /// Its recipients, in any order.
+    pub recipients: &'a [ArrivingRecipient],
     /// The scheduling that the sender asked for; most messages have none.
     pub schedule: Option<&'a Schedule>,
 }
@@ -237,7 +262,7 @@ impl Queue {
         }
         self.list_by_age(message, now);
         match arrival.recipients {
-            [one] => self.add_job(message, Recipients::One(one.0), *one, arrival, now),
+            [one] => self.add_job(message, Recipients::One(one.index), *one, arrival, now),
             several => self.add_jobs(message, several, arrival, now),
         }
         true
@@ -280,14 +305,14 @@ impl Queue {
     pub(crate) fn add_jobs(
         &mut self,
         message: u32,
-        recipients: &[(u32, DestinationId, u16, Option<Millis>)],
+        recipients: &[ArrivingRecipient],
         arrival: &Arrival<'_>,
         now: Millis,
     ) {
         let mut sorted = recipients.to_vec();
-        sorted.sort_by_key(|(index, destination, attempts, due)| (*destination, *attempts, *due, *index));
-        for group in sorted.chunk_by(|a, b| (a.1, a.2, a.3) == (b.1, b.2, b.3)) {
-            let indexes: Vec<u32> = group.iter().map(|r| r.0).collect();
+        sorted.sort_by_key(|recipient| (recipient.job_key(), recipient.index));
+        for group in sorted.chunk_by(|a, b| a.job_key() == b.job_key()) {
+            let indexes: Vec<u32> = group.iter().map(|recipient| recipient.index).collect();
             self.add_job(message, Recipients::new(&indexes), group[0], arrival, now);
         }
     }
@@ -296,10 +321,11 @@ impl Queue {
         &mut self,
         message: u32,
         recipients: Recipients,
-        (_, destination, attempt_count, due): (u32, DestinationId, u16, Option<Millis>),
+        one: ArrivingRecipient,
         arrival: &Arrival<'_>,
         now: Millis,
     ) {
+        let (destination, attempt_count, due) = one.job_key();
         let job = self.new_job(message, recipients, destination, attempt_count, due.unwrap_or(now));
         if arrival.held {
             return;

@@ -1,7 +1,7 @@
 //! New routes for queued messages.
 
 use crate::{
-    Arrival, DestinationId, Millis, Queue,
+    Arrival, ArrivingRecipient, DestinationId, Millis, Queue,
     message::{JobId, JobState},
 };
 use mail::QueueId;
@@ -41,7 +41,10 @@ impl Queue {
                 continue;
             }
             let due = (entry.state() == JobState::Waiting).then_some(entry.due);
-            rows.extend(recipients.iter().map(|index| (*index, to(*index), entry.attempt_count(), due)));
+            let attempt_count = entry.attempt_count();
+            let arriving =
+                |&index: &u32| ArrivingRecipient { index, destination: to(index), attempt_count, due };
+            rows.extend(recipients.iter().map(arriving));
             old.push(job);
         }
         if rows.is_empty() {

@@ -8,8 +8,8 @@ mod schedule;
 use mail::{Destination, Disposition, Enhanced, HostPort, LmtpServer, NextHop, Outcome, QueueId, TlsMode};
 use proptest::prelude::*;
 use queue::{
-    Arrival, CancelAs, CommandResult, ConnectionCounts, ConnectionRequest, DestinationId, Group, GroupId,
-    JobStatus, Lease, Millis, Overdue, Queue, QueueSettings, Rerouted, SortOrder,
+    Arrival, ArrivingRecipient, CancelAs, CommandResult, ConnectionCounts, ConnectionRequest, DestinationId,
+    Group, GroupId, JobStatus, Lease, Millis, Overdue, Queue, QueueSettings, Rerouted, SortOrder,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +29,8 @@ fn new() -> Queue {
 }
 
 fn put(q: &mut Queue, id: u64, to: &[DestinationId], size_bytes: u64, now: Millis) {
-    let recipients: Vec<_> = to.iter().enumerate().map(|(i, d)| (i as u32, *d, 0, None)).collect();
+    let recipients: Vec<_> =
+        to.iter().enumerate().map(|(i, d)| ArrivingRecipient::new(i as u32, *d)).collect();
     assert!(q.insert(
         &Arrival {
             id: QueueId(id),

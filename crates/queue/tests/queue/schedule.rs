@@ -4,8 +4,8 @@ use super::{Connections as _, aged, domain, done, new, requests};
 use mail::{Disposition, QueueId};
 use proptest::prelude::*;
 use queue::{
-    Arrival, CommandResult, Deadline, DestinationId, JobStatus, Millis, Overdue, Queue, QueueSettings,
-    Schedule,
+    Arrival, ArrivingRecipient, CommandResult, Deadline, DestinationId, JobStatus, Millis, Overdue, Queue,
+    QueueSettings, Schedule,
 };
 
 const HOUR: Millis = 3_600_000;
@@ -17,7 +17,7 @@ fn put(q: &mut Queue, id: u64, to: DestinationId, schedule: &Schedule, now: Mill
         arrived: now,
         size_bytes: 100,
         held: false,
-        recipients: &[(0, to, 0, None)],
+        recipients: &[ArrivingRecipient::new(0, to)],
         schedule: Some(schedule),
     };
     assert!(q.insert(&arrival, now));
@@ -167,7 +167,7 @@ fn a_deadline_ends_only_the_recipients_whom_it_concerns() {
             arrived: 0,
             size_bytes: 100,
             held: false,
-            recipients: &[(0, a, 0, None), (1, a, 0, None), (2, b, 0, None)],
+            recipients: &[(0, a), (1, a), (2, b)].map(|(index, to)| ArrivingRecipient::new(index, to)),
             schedule: Some(&schedule),
         };
         assert!(q.insert(&arrival, 0));

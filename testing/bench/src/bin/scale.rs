@@ -2,7 +2,7 @@
 //! table; `docs/scaling.md` shows one.
 
 use mail::{Destination, Disposition, QueueId};
-use queue::{Arrival, DestinationId, Lease, Millis, Queue, QueueSettings};
+use queue::{Arrival, ArrivingRecipient, DestinationId, Lease, Millis, Queue, QueueSettings};
 use std::{fs, process::ExitCode, time::Instant};
 
 /// Destinations.
@@ -80,7 +80,9 @@ fn measure(count: u64) {
 fn fill(queue: &mut Queue, destinations: &[DestinationId], count: u64) {
     for number in 1..=count {
         let due = (number * 104_729 % RETRY as u64) as Millis;
-        let recipients = [(0, destinations[(number * 7919) as usize % destinations.len()], 1, Some(due))];
+        let to = destinations[(number * 7919) as usize % destinations.len()];
+        let tried = ArrivingRecipient { attempt_count: 1, due: Some(due), ..ArrivingRecipient::new(0, to) };
+        let recipients = [tried];
         let id = QueueId(number << 8);
         queue.insert(
             &Arrival {
