@@ -2,7 +2,6 @@
 
 mod any_certificate;
 mod faults;
-mod small_rsa;
 
 use any_certificate::AnyCertificate;
 use auth::ChannelBindings;
