@@ -1,38 +1,37 @@
 //! Text in a header field (RFC 2047).
 
-use std::fmt::Write as _;
+use data_encoding::BASE64_NOPAD;
 
-/// Octets of UTF-8 in one encoded word: each may become three characters, and an encoded word has at most 75.
-const WORD_MAX_BYTES: usize = 20;
+/// An encoded word has at most 75 characters (RFC 2047 §2).
+const ROOM: usize = 75 - "=?utf-8?q??=".len();
 
-/// Returns the text as it is if it is printable ASCII, and else as encoded words in UTF-8, folded.
-pub(super) fn encoded(text: &str) -> String {
+/// Returns the text as it is if it is printable ASCII, and else as encoded words in UTF-8, folded with CRLF.
+pub fn encoded(text: &str) -> String {
     let is_plain = text.bytes().all(|b| b == b' ' || b.is_ascii_graphic()) && !text.contains("=?");
-    if is_plain {
-        return text.to_owned();
-    }
-    let mut out = String::with_capacity(text.len() * 3);
-    let mut rest = text;
-    while !rest.is_empty() {
-        // No character is cut in two (RFC 2047 §5).
-        let at = rest.floor_char_boundary(WORD_MAX_BYTES);
-        let (word, behind) = rest.split_at(at);
-        out.push_str(if out.is_empty() { "=?utf-8?q?" } else { "\r\n =?utf-8?q?" });
-        for byte in word.bytes() {
-            match byte {
-                b' ' => out.push('_'),
-                byte if byte.is_ascii_alphanumeric() => out.push(char::from(byte)),
-                byte => _ = write!(out, "={byte:02X}"),
-            }
+    if is_plain { text.to_owned() } else { encoded_words(text, "\r\n ") }
+}
+
+/// Returns the text as encoded words in UTF-8 (encoding Q), with this between two words. No character is cut in two (RFC 2047 §5).
+pub fn encoded_words(text: &str, between: &str) -> String {
+    let mut words = vec![String::new()];
+    for c in text.chars() {
+        let encoded = match c {
+            ' ' => "_".to_owned(),
+            c if c.is_ascii_alphanumeric() => c.to_string(),
+            c => c.encode_utf8(&mut [0; 4]).bytes().map(|b| format!("={b:02X}")).collect(),
+        };
+        if words.last().is_some_and(|word| word.len() + encoded.len() > ROOM) {
+            words.push(String::new());
         }
-        out.push_str("?=");
-        rest = behind;
+        if let Some(word) = words.last_mut() {
+            word.push_str(&encoded);
+        }
     }
-    out
+    words.iter().map(|word| format!("=?utf-8?q?{word}?=")).collect::<Vec<_>>().join(between)
 }
 
 /// Returns the text with its encoded words in UTF-8, ISO 8859-1 and ASCII decoded. Others stay as they are.
-pub(super) fn decoded(text: &str) -> String {
+pub fn decoded(text: &str) -> String {
     let (mut out, mut rest, mut is_behind_word) = (String::with_capacity(text.len()), text, false);
     while let Some(at) = rest.find("=?") {
         let (before, word) = rest.split_at(at);
@@ -58,7 +57,7 @@ fn word_at(text: &str) -> Option<(String, usize)> {
     }
     let bytes = match encoding {
         "q" | "Q" => from_q(encoded)?,
-        "b" | "B" => from_base64(encoded)?,
+        "b" | "B" => BASE64_NOPAD.decode(encoded.trim_end_matches('=').as_bytes()).ok()?,
         _ => return None,
     };
     // RFC 2231 §5 adds a language to the charset.
@@ -90,28 +89,6 @@ fn from_q(text: &str) -> Option<Vec<u8>> {
 
 fn hex(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
-}
-
-fn from_base64(text: &str) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(text.len());
-    let (mut bits, mut count) = (0u32, 0);
-    for byte in text.trim_end_matches('=').bytes() {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            out.push((bits >> count & 0xff) as u8);
-        }
-    }
-    Some(out)
 }
 
 #[cfg(test)]

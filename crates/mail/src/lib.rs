@@ -10,6 +10,7 @@ mod client_certificate;
 pub mod content;
 pub mod delivery_options;
 pub mod destination;
+pub mod encoded_word;
 pub mod envelope;
 mod fold;
 pub mod header;

@@ -1,6 +1,5 @@
 //! Delivery status notifications (RFC 3461, RFC 3464).
 
-mod encoded_word;
 mod explanation;
 mod kind;
 mod original;

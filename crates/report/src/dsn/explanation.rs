@@ -1,7 +1,7 @@
 //! The part of a report for its reader.
 
 use super::{
-    Report, Row, beginning, boundary, encoded_word, encoding,
+    Report, Row, beginning, boundary, encoding,
     original::original_subject,
     text::{clean, wrapped},
 };
@@ -22,7 +22,7 @@ const EXPIRED: Enhanced = Enhanced(5, 4, 7);
 pub(super) fn subject(report: &Report<'_>) -> String {
     let Some(language) = report.context.texts.languages().first() else { return String::new() };
     let subject = language.notice(report.kind).subject.fill(|placeholder| of_message(report, placeholder));
-    encoded_word::encoded(&subject.unwrap_or_default())
+    mail::encoded_word::encoded(&subject.unwrap_or_default())
 }
 
 /// Writes the part, in all languages.

@@ -1,6 +1,6 @@
 //! The original message in a report: all of it, or its header.
 
-use super::{DsnContext, boundary, encoded_word, encoding, text::clean};
+use super::{DsnContext, boundary, encoding, text::clean};
 use mail::{Message, QueueId, header::LINE_LENGTH_MAX, seven_bit::Scan};
 use std::borrow::Cow;
 
@@ -116,7 +116,7 @@ pub(super) fn original_subject(content: &[u8]) -> Option<String> {
         }
         unfolded.extend_from_slice(line.trim_ascii_end());
     }
-    let decoded = encoded_word::decoded(&String::from_utf8_lossy(&unfolded));
+    let decoded = mail::encoded_word::decoded(&String::from_utf8_lossy(&unfolded));
     let subject: String = clean(decoded.trim()).chars().take(SUBJECT_MAX_CHARS).collect();
     (!subject.is_empty()).then_some(subject)
 }

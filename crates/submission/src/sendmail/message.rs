@@ -185,33 +185,13 @@ fn from_field(author: &LocalUser<'_>) -> String {
 /// A display name: atoms as they are, else quoted, else encoded (RFC 5322 §3.2.5, RFC 2047 §5).
 fn phrase(name: &str) -> String {
     if !name.is_ascii() {
-        return encoded_words(name);
+        return mail::encoded_word::encoded_words(name, "\n ");
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || " !#$%&'*+-/=?^_`{|}~".contains(c);
     if name.chars().all(plain) && !name.contains("=?") {
         return name.to_owned();
     }
     format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
-}
-
-/// The Q encoding; a word has at most 75 characters and whole characters of the text (RFC 2047 §2, §4.2).
-fn encoded_words(name: &str) -> String {
-    const ROOM: usize = 75 - "=?UTF-8?Q??=".len();
-    let mut words = vec![String::new()];
-    for c in name.chars() {
-        let encoded = match c {
-            ' ' => "_".to_owned(),
-            c if c.is_ascii_alphanumeric() => c.to_string(),
-            c => c.encode_utf8(&mut [0; 4]).bytes().map(|b| format!("={b:02X}")).collect(),
-        };
-        if words.last().is_some_and(|word| word.len() + encoded.len() > ROOM) {
-            words.push(String::new());
-        }
-        if let Some(word) = words.last_mut() {
-            word.push_str(&encoded);
-        }
-    }
-    words.iter().map(|word| format!("=?UTF-8?Q?{word}?=")).collect::<Vec<_>>().join("\n ")
 }
 
 #[cfg(test)]
@@ -300,7 +280,7 @@ mod tests {
     fn names_are_written_so_that_they_stay_names() {
         assert_eq!(phrase("Bob Smith"), "Bob Smith");
         assert_eq!(phrase("Smith, <x@y>"), "\"Smith, <x@y>\"");
-        assert_eq!(phrase("Jörg ="), "=?UTF-8?Q?J=C3=B6rg_=3D?=");
+        assert_eq!(phrase("Jörg ="), "=?utf-8?q?J=C3=B6rg_=3D?=");
         let long = phrase(&"ä".repeat(40));
         assert!(long.split("\n ").all(|word| word.len() <= 75 && word.ends_with("?=")), "{long}");
         let read = mail_parser::MessageParser::new();
