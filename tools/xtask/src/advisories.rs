@@ -2,6 +2,7 @@
 //! database; it has the advisories of the crates in Cargo.lock, and is refreshed by hand.
 
 use crate::shell::{Done, Failure, root};
+use jiff::{Timestamp, Unit, civil::Date, tz::TimeZone};
 use semver::{Version, VersionReq};
 use std::{
     collections::BTreeSet,
@@ -20,6 +21,9 @@ const HEAD: &str = "\
 # with the versions in Cargo.lock. `cargo xtask advisories DIR` writes this file anew from a checkout of the database
 # (git clone https://github.com/rustsec/advisory-db DIR).
 ";
+
+/// An older list says too little about today's faults.
+const AGE_MAX_DAYS: i32 = 30;
 
 /// Advisories that do not concern us, and why.
 const ACCEPTED: [(&str, &str); 0] = [];
@@ -73,11 +77,29 @@ pub(crate) fn faults<'p>(
     let text = text.map_err(|error| Failure(format!("read {FILE}: {error}")))?;
     let list = List::parse(&text).map_err(|why| Failure(format!("read {FILE}: {why}")))?;
     let accepted = ACCEPTED.map(|(id, _)| id);
-    let faults = list.faults(packages, &accepted).map_err(Failure)?;
+    let mut faults = list.faults(packages, &accepted).map_err(Failure)?;
+    faults.extend(list.age_fault(today()).map_err(Failure)?);
     Ok((faults, format!("{} advisories of {}", list.advisories.len(), list.date)))
 }
 
+/// Today, in UTC.
+fn today() -> Date {
+    Timestamp::now().to_zoned(TimeZone::UTC).date()
+}
+
 impl List {
+    /// Says so if the list is too old.
+    fn age_fault(&self, today: Date) -> Result<Option<String>, String> {
+        let date: Date = self.date.parse().map_err(|error| format!("date {:?}: {error}", self.date))?;
+        let days = today.since((Unit::Day, date)).map_err(|error| error.to_string())?.get_days();
+        Ok((days > AGE_MAX_DAYS).then(|| {
+            format!(
+                "the list of known vulnerabilities is {days} days old, and {AGE_MAX_DAYS} are allowed: `cargo xtask advisories DIR` \
+                 writes it anew from a checkout of github.com/rustsec/advisory-db"
+            )
+        }))
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let table: Table = toml::from_str(text).map_err(|error| error.to_string())?;
         let entries = table.get("advisory").and_then(Value::as_array).ok_or("no [[advisory]]")?;
@@ -168,7 +190,7 @@ fn from_database(database: &Path, lock: &str) -> Result<List, String> {
     let lock: Table = toml::from_str(lock).map_err(|error| format!("read Cargo.lock: {error}"))?;
     let packages = lock.get("package").and_then(Value::as_array).into_iter().flatten();
     let names: BTreeSet<&str> = packages.filter_map(|package| package.get("name")?.as_str()).collect();
-    let (mut advisories, mut date) = (Vec::new(), String::new());
+    let mut advisories = Vec::new();
     let crates = database.join("crates");
     if !crates.is_dir() {
         return Err(format!(
@@ -180,13 +202,11 @@ fn from_database(database: &Path, lock: &str) -> Result<List, String> {
         for file in files_in(&crates.join(name))? {
             let bad = |why: String| format!("read {}: {why}", file.display());
             let text = fs::read_to_string(&file).map_err(|error| bad(error.to_string()))?;
-            let (advisory, day) = entry(&text).map_err(bad)?;
-            date = date.max(day);
-            advisories.extend(advisory);
+            advisories.extend(entry(&text).map_err(bad)?);
         }
     }
     advisories.sort();
-    Ok(List { date, source: "github.com/rustsec/advisory-db".to_owned(), advisories })
+    Ok(List { date: today().to_string(), source: "github.com/rustsec/advisory-db".to_owned(), advisories })
 }
 
 /// The advisories in a crate's folder, if it has one.
@@ -199,8 +219,8 @@ fn files_in(dir: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 /// An advisory as the database has it: TOML between fences, and then a title. `None` where it was withdrawn, or
-/// is about something else than a fault, such as an unmaintained crate. And its date.
-fn entry(text: &str) -> Result<(Option<Advisory>, String), String> {
+/// is about something else than a fault, such as an unmaintained crate.
+fn entry(text: &str) -> Result<Option<Advisory>, String> {
     let (front, rest) = text
         .strip_prefix("```toml\n")
         .and_then(|text| text.split_once("\n```"))
@@ -208,10 +228,9 @@ fn entry(text: &str) -> Result<(Option<Advisory>, String), String> {
     let front: Table = toml::from_str(front).map_err(|error| error.to_string())?;
     let table = |name: &str| front.get(name).and_then(Value::as_table);
     let about = table("advisory").ok_or("[advisory] is missing")?;
-    let date = text_of(about, "date")?;
     let kind = about.get("informational").and_then(Value::as_str);
     if about.contains_key("withdrawn") || kind.is_some_and(|kind| kind != "unsound") {
-        return Ok((None, date));
+        return Ok(None);
     }
     let versions = table("versions").ok_or("[versions] is missing")?;
     let title = rest.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default();
@@ -222,7 +241,7 @@ fn entry(text: &str) -> Result<(Option<Advisory>, String), String> {
         patched: texts_of(versions, "patched"),
         unaffected: texts_of(versions, "unaffected"),
     };
-    Ok((Some(advisory), date))
+    Ok(Some(advisory))
 }
 
 #[cfg(test)]
@@ -267,15 +286,23 @@ mod tests {
     }
 
     #[test]
+    fn a_list_is_too_old_after_thirty_days() {
+        let list = List { date: "2026-11-22".into(), source: String::new(), advisories: Vec::new() };
+        let on = |day: &str| list.age_fault(day.parse().unwrap()).unwrap();
+        assert_eq!(on("2026-12-22"), None);
+        assert!(on("2026-12-23").unwrap().contains("31 days old"));
+        assert!(List { date: "today".into(), ..list }.age_fault(today()).is_err());
+    }
+
+    #[test]
     fn a_refresh_takes_faults_of_our_crates_and_nothing_else() {
         let dir = std::env::temp_dir().join(format!("postrider-advisories-{}", std::process::id()));
         let write = |name: &str, id: &str, more: &str| {
             let folder = dir.join("crates").join(name);
             fs::create_dir_all(&folder).unwrap();
             let text = format!(
-                "```toml\n[advisory]\nid = \"{id}\"\npackage = \"{name}\"\ndate = \"2026-0{}-01\"\n{more}\n\
-                 [versions]\npatched = [\">= 2.0.0\"]\n```\n\n# Title of {id}\n\nText\n",
-                id.len() - 2
+                "```toml\n[advisory]\nid = \"{id}\"\npackage = \"{name}\"\n{more}\n\
+                 [versions]\npatched = [\">= 2.0.0\"]\n```\n\n# Title of {id}\n\nText\n"
             );
             fs::write(folder.join(format!("{id}.md")), text).unwrap();
         };
