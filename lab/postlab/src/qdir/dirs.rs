@@ -194,7 +194,7 @@ impl QueuedirsArgs {
         if self.no_sync {
             "not synced"
         } else {
-            "both files synced (fsync), the directory not, as sendmail has it"
+            "both files synced (fsync), the directory not, as Sendmail has it without REQUIRES_DIR_FSYNC (not on Linux)"
         }
     }
 }

@@ -296,7 +296,13 @@ fn cpu(e: &Evidence) -> Option<String> {
             .top
             .as_ref()
             // Its time is that of the whole run, the server's that of sending: a part is no more than the whole.
-            .map(|(name, cores, _)| format!(", most of it {name} ({:.2})", cores.min(own)))
+            .map(|(name, cores, _)| (name, cores.min(own)))
+            .map(|(name, cores)| {
+                // Processes that end soon are not seen.
+                let share =
+                    if cores * 2.0 > own { "most of it" } else { "of the processes that were seen, most" };
+                format!(", {share}: {name} ({cores:.2})")
+            })
             .unwrap_or_default();
         format!(
             "{:.0} % of all processor time is used; the server uses {own:.2} of {:.0} cores{top}",

@@ -167,6 +167,18 @@ impl Published {
         fs::write(path, text + "\n").map_err(|e| format!("write {}: {e}", path.display()))
     }
 
+    /// The steps of today's program that have a figure on this page, and none in what was measured.
+    pub(super) fn lost_steps<'p>(&'p self, kept: &[Kept]) -> Vec<&'p str> {
+        let is_lost = |name: &str| {
+            let mut steps = kept.iter().filter(|kept| kept.step.name == name);
+            steps.any(|kept| kept.record.as_ref().is_none_or(|record| record.rounds.is_empty()))
+        };
+        let mut lost: Vec<&str> =
+            self.findings.iter().map(|figure| &*figure.step).filter(|name| is_lost(name)).collect();
+        lost.dedup();
+        lost
+    }
+
     /// The judged figures that were measured on both days; those that differ most first.
     fn pairs(&self, kept: &[Kept]) -> Vec<Pair<'_>> {
         let pair = |finding: &Finding| {

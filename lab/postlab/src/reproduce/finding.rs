@@ -114,7 +114,7 @@ fn remarks(
 ) -> Vec<String> {
     let mut remarks = record.remarks();
     remarks.extend(disagreement(&points.into_iter().collect()));
-    for name in std::iter::once(&prediction.above).chain(&prediction.below) {
+    for name in prediction.series() {
         let Some(series) = step.series.get(name) else { continue };
         let mut told: Vec<String> = record.command_remarks(series.command).into_iter().collect();
         let runs = record.rounds.iter().filter_map(|round| round.runs.get(series.command));

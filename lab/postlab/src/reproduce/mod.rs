@@ -144,6 +144,18 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, Failure> {
             results.display()
         )));
     }
+    if let Some(place) = &args.publish {
+        let page = place.join(against::NAME);
+        let then = page.is_file().then(|| Published::read(&page)).transpose()?;
+        let lost: Vec<&str> = then.iter().flat_map(|then| then.lost_steps(&kept)).collect();
+        if !lost.is_empty() {
+            return Err(Failure::Usage(format!(
+                "{} has figures of steps that were not measured here, so nothing is written: {}",
+                page.display(),
+                lost.join(", ")
+            )));
+        }
+    }
     for what in notes.explain(&mut kept)? {
         eprintln!("the note on `{what}` is left out: the finding can be told now");
     }

@@ -332,7 +332,7 @@ mod tests {
             for claim in &step.claim {
                 let name = format!("{}: {}", step.name, claim.what);
                 let (theirs, prediction) = (claim.theirs(&seeds).unwrap(), claim.prediction().unwrap());
-                for series in std::iter::once(&prediction.above).chain(&prediction.below) {
+                for series in prediction.series() {
                     assert!(step.series.contains_key(series), "{name}: no series {series}");
                 }
                 let direction = claim.direction().unwrap();
@@ -388,7 +388,8 @@ mod tests {
             }
             let commands = step.series.values().map(|series| series.command).max().unwrap_or_default();
             assert!(commands < quick.len(), "{}", step.name);
-            assert!(step.rounds(true) >= 3 && step.rounds(false) >= 5, "{}", step.name);
+            // With fewer no verdict is possible.
+            assert!(step.rounds(true) >= 3 && step.rounds(false) >= 3, "{}", step.name);
         }
     }
 

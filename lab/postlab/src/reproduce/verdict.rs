@@ -48,7 +48,7 @@ pub(super) enum Verdict {
 const FEWEST: usize = 3;
 
 impl Prediction {
-    /// Reads `[NUMBER *] ratio(a, b) CONDITION` or `value(a)`; the condition is `in seeds`, `near seeds`, `in 0.9..1.1`,
+    /// Reads `[NUMBER *] ratio(a, b) CONDITION` or `value(a)`, where a name may be a sum of series, `a + b`; the condition is `in seeds`, `near seeds`, `in 0.9..1.1`,
     /// `> 1` or `< 1`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| format!("`{text}`: {why}");
@@ -70,8 +70,19 @@ impl Prediction {
         Ok(Self { factor, above, below, condition })
     }
 
+    /// The names of the series.
+    pub(super) fn series(&self) -> impl Iterator<Item = &str> {
+        let both = std::iter::once(&self.above).chain(&self.below);
+        both.flat_map(|names| names.split('+').map(str::trim))
+    }
+
     /// The figure of each round: the ratio is formed within a round, where both sides met the same machine.
     pub(super) fn points(&self, series: impl Fn(&str) -> Vec<Option<f64>>) -> Vec<f64> {
+        let series = |names: &str| {
+            let all: Vec<Vec<Option<f64>>> = names.split('+').map(|name| series(name.trim())).collect();
+            let rounds = all.iter().map(Vec::len).min().unwrap_or_default();
+            (0..rounds).map(|round| all.iter().map(|one| one[round]).sum()).collect::<Vec<Option<f64>>>()
+        };
         let above = series(&self.above);
         match &self.below {
             None => above.into_iter().flatten().map(|value| self.factor * value).collect(),
