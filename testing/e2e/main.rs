@@ -14,6 +14,7 @@ mod deliver_first;
 mod dns_lists;
 mod doctor;
 mod durability;
+mod examples;
 mod extensions;
 mod failing_disk;
 mod failing_maps;

@@ -7,12 +7,12 @@ mod envelopes;
 mod exim;
 mod explained;
 mod generated;
-mod machine;
+pub(crate) mod machine;
 mod postfix;
 mod sendmail;
 mod tables;
 mod verify;
-mod world;
+pub(crate) mod world;
 
 use crate::common::envelopes::{Difference, Envelope, Treatment, only};
 use explained::Row;
@@ -210,28 +210,28 @@ fn check(found: Option<Found>, rows: &[Row]) {
 
 #[test]
 fn imported_configurations_of_exim_decide_as_exim_does() {
-    if world::is_inside("imported_configurations_of_exim_decide_as_exim_does") {
+    if world::is_inside("migration::imported_configurations_of_exim_decide_as_exim_does") {
         check(compare::<exim::Exim>(&exim::set_ups()), explained::EXIM);
     }
 }
 
 #[test]
 fn imported_configurations_of_sendmail_decide_as_sendmail_does() {
-    if world::is_inside("imported_configurations_of_sendmail_decide_as_sendmail_does") {
+    if world::is_inside("migration::imported_configurations_of_sendmail_decide_as_sendmail_does") {
         check(compare::<sendmail::Sendmail>(&sendmail::set_ups()), explained::SENDMAIL);
     }
 }
 
 #[test]
 fn the_imported_defaults_of_postfix_decide_as_postfix_does() {
-    if world::is_inside("the_imported_defaults_of_postfix_decide_as_postfix_does") {
+    if world::is_inside("migration::the_imported_defaults_of_postfix_decide_as_postfix_does") {
         check(compare::<postfix::Postfix>(&postfix::set_ups()), explained::POSTFIX);
     }
 }
 
 #[test]
 fn imported_restriction_lists_decide_as_postfix_does() {
-    if world::is_inside("imported_restriction_lists_decide_as_postfix_does") {
+    if world::is_inside("migration::imported_restriction_lists_decide_as_postfix_does") {
         let _names = world::names();
         generated::check();
     }
@@ -239,14 +239,14 @@ fn imported_restriction_lists_decide_as_postfix_does() {
 
 #[test]
 fn imported_addresses_and_next_hops_are_those_of_postfix() {
-    if world::is_inside("imported_addresses_and_next_hops_are_those_of_postfix") {
+    if world::is_inside("migration::imported_addresses_and_next_hops_are_those_of_postfix") {
         delivered::check();
     }
 }
 
 #[test]
 fn generated_lists_of_exim_decide_as_exim_does() {
-    if world::is_inside("generated_lists_of_exim_decide_as_exim_does") {
+    if world::is_inside("migration::generated_lists_of_exim_decide_as_exim_does") {
         let _names = world::names();
         decided::check::<exim::Exim>(exim::generated, 10, explained::exim);
     }
@@ -254,7 +254,7 @@ fn generated_lists_of_exim_decide_as_exim_does() {
 
 #[test]
 fn generated_tables_of_sendmail_decide_as_sendmail_does() {
-    if world::is_inside("generated_tables_of_sendmail_decide_as_sendmail_does") {
+    if world::is_inside("migration::generated_tables_of_sendmail_decide_as_sendmail_does") {
         let _names = world::names();
         decided::check::<sendmail::Sendmail>(sendmail::generated, 6, explained::sendmail);
     }

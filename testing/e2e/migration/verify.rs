@@ -132,7 +132,7 @@ fn check_interrupt() {
 
 #[test]
 fn the_import_is_verified_beside_postfix_by_its_own_log() {
-    if super::world::is_inside("verify::the_import_is_verified_beside_postfix_by_its_own_log") {
+    if super::world::is_inside("migration::verify::the_import_is_verified_beside_postfix_by_its_own_log") {
         let _names = super::world::names();
         for set_up in super::postfix::set_ups() {
             check::<super::postfix::Postfix>(&set_up, "/var/log/postfix.log");
@@ -144,7 +144,7 @@ fn the_import_is_verified_beside_postfix_by_its_own_log() {
 
 #[test]
 fn the_import_is_verified_beside_exim_by_its_own_log() {
-    if super::world::is_inside("verify::the_import_is_verified_beside_exim_by_its_own_log") {
+    if super::world::is_inside("migration::verify::the_import_is_verified_beside_exim_by_its_own_log") {
         let _names = super::world::names();
         check::<super::exim::Exim>(&super::exim::set_ups()[0], "/var/log/exim4/mainlog");
     }
@@ -152,7 +152,7 @@ fn the_import_is_verified_beside_exim_by_its_own_log() {
 
 #[test]
 fn the_import_is_verified_beside_sendmail_by_its_log() {
-    if super::world::is_inside("verify::the_import_is_verified_beside_sendmail_by_its_log") {
+    if super::world::is_inside("migration::verify::the_import_is_verified_beside_sendmail_by_its_log") {
         let _names = super::world::names();
         check::<super::sendmail::Sendmail>(&super::sendmail::set_ups()[0], "/var/log/mail.log");
     }

@@ -40,8 +40,7 @@ pub(crate) fn is_inside(test: &str) -> bool {
         return false;
     }
     let mut again = unshared("exec \"$@\"");
-    let test = format!("migration::{test}");
-    again.arg(env::current_exe().unwrap()).args(["--exact", &test, "--nocapture", "--test-threads=1"]);
+    again.arg(env::current_exe().unwrap()).args(["--exact", test, "--nocapture", "--test-threads=1"]);
     let output = again.env(INSIDE, "1").output().unwrap();
     let [said, complaints] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     println!("{said}{complaints}");
@@ -97,6 +96,18 @@ pub(crate) struct World {
     pub(crate) isp: Postrider,
 }
 
+/// Makes a certificate of the provider in a directory, and returns its path without an ending. None where openssl is missing.
+pub(crate) fn certificate(directory: &Path) -> Option<String> {
+    let certificate = directory.join("isp").display().to_string();
+    let mut openssl = crate::common::program("openssl")?;
+    openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj"]);
+    openssl.args(["/CN=mail.isp.example", "-addext", "subjectAltName=DNS:mail.isp.example"]);
+    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout"]);
+    openssl.args([&format!("{certificate}.key"), "-out", &format!("{certificate}.pem")]);
+    assert!(openssl.output().unwrap().status.success());
+    Some(certificate)
+}
+
 impl World {
     /// Returns the hosts, with the certificate of the provider in a directory. None where one cannot be started.
     pub(crate) fn start(certificates: &Path) -> Option<Self> {
@@ -113,13 +124,7 @@ impl World {
             ("lmtp", "203.0.113.24:24"),
             ("isp", "203.0.113.31:25"),
         ];
-        let certificate = certificates.join("isp").display().to_string();
-        let mut openssl = crate::common::program("openssl")?;
-        openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj"]);
-        openssl.args(["/CN=mail.isp.example", "-addext", "subjectAltName=DNS:mail.isp.example"]);
-        openssl.args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout"]);
-        openssl.args([&format!("{certificate}.key"), "-out", &format!("{certificate}.pem")]);
-        assert!(openssl.output().unwrap().status.success());
+        let certificate = certificate(certificates)?;
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("users"), "bob:{PLAIN}secret\n").unwrap();
         let senders =

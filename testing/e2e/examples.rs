@@ -1,0 +1,244 @@
+//! The set-ups of `examples/`, each on a machine and a network of its own: what their pages promise is delivered.
+
+use crate::{
+    common::{
+        BINARY, Postrider,
+        client::Client,
+        free_address,
+        names::{NameServer, Record},
+        program,
+        sink::Sink,
+        until,
+    },
+    migration::{
+        machine::{Machine, Running},
+        world::is_inside,
+    },
+};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+const NAMES: &[(&str, Record)] = &[
+    ("mx.example.com", Record::A(Ipv4Addr::new(203, 0, 113, 20))),
+    ("mail.isp.example", Record::A(Ipv4Addr::new(203, 0, 113, 30))),
+    ("mx.example.net", Record::A(Ipv4Addr::new(203, 0, 113, 21))),
+    ("example.net", Record::Mx(10, "mx.example.net")),
+];
+
+/// The address of the server that takes mail from outside.
+const OUTSIDE: &str = "198.51.100.1:25";
+/// A stranger.
+const STRANGER: &str = "203.0.113.9";
+/// The user of the unit.
+const USER: (&str, u32) = ("postrider", 61010);
+
+fn names() -> NameServer {
+    NameServer::start(UdpSocket::bind("127.0.0.53:53").unwrap(), NAMES)
+}
+
+fn sink(address: &str) -> Sink {
+    Sink::listen(TcpListener::bind(address).unwrap(), |_| None)
+}
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
+}
+
+/// Lays the files of an example where its page says. Each replacement stands once in the configuration; `more` is added to it.
+fn machine(example: &str, replacements: &[(&str, &str)], more: &str) -> Option<Machine> {
+    let machine = Machine::new(".", &[USER])?;
+    // Its users have the numbers of people, whom `accounts:/etc/passwd` counts as users.
+    for (name, id) in [("passwd", ":61002:61002:"), ("group", ":61002:")] {
+        let text = fs::read_to_string(machine.etc(name)).unwrap();
+        machine.write(name, &text.replace(id, &id.replace("61002", "1502")));
+    }
+    machine.own("lib/postrider", USER.1);
+    machine.own("log/postrider", USER.1);
+    for entry in fs::read_dir(folder(example)).unwrap() {
+        let path = entry.unwrap().path();
+        let (name, mut text) =
+            (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read_to_string(&path).unwrap());
+        if name == "postrider.toml" {
+            for (from, to) in replacements {
+                assert_eq!(text.matches(from).count(), 1, "{from} in {}", path.display());
+                text = text.replace(from, to);
+            }
+            text += "\n[spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n";
+            text += more;
+        }
+        let place = if name == "aliases" { name } else { format!("postrider/{name}") };
+        machine.write(&place, &text);
+    }
+    Some(machine)
+}
+
+fn start(machine: &Machine, address: &str) -> Running {
+    let mut command = machine.tree.command(BINARY);
+    command.args(["serve", "--config", "/etc/postrider/postrider.toml"]);
+    machine.start(command, address.parse().unwrap())
+}
+
+/// Sends a message, and returns the reply to its recipient, or to its content.
+fn send(client: &str, server: &str, from: &str, to: &str) -> (u16, String) {
+    let mut client = Client::connect_from(client, server.parse().unwrap()).unwrap();
+    client.say("EHLO client.example").unwrap();
+    client.say(&format!("MAIL FROM:<{from}>")).unwrap();
+    let reply = client.say(&format!("RCPT TO:<{to}>")).unwrap();
+    if reply.0 != 250 {
+        return reply;
+    }
+    client.say("DATA").unwrap();
+    client.say(&format!("From: <{from}>\r\nTo: <{to}>\r\nSubject: for {to}\r\n\r\nHello.\r\n.")).unwrap()
+}
+
+fn accepted(client: &str, server: &str, from: &str, to: &str) {
+    let reply = send(client, server, from, to);
+    assert_eq!(reply.0, 250, "{to}: {}", reply.1);
+}
+
+/// Waits for a message in a user's mailbox.
+fn until_read_by(machine: &Machine, user: &str, subject: &str) {
+    until(&format!("{user} has the message {subject}"), || {
+        fs::read_to_string(machine.var("mail").join(user))
+            .is_ok_and(|text| text.contains(&format!("Subject: {subject}\n")))
+    });
+}
+
+#[test]
+fn the_example_of_postfixs_place_delivers_to_mailboxes_and_virtual_addresses() {
+    if !is_inside("examples::the_example_of_postfixs_place_delivers_to_mailboxes_and_virtual_addresses") {
+        return;
+    }
+    let (_names, elsewhere) = (names(), sink("203.0.113.21:25"));
+    // There is no certificate authority in this network.
+    let acme = "[acme]\nnames = [\"mx.example.com\"]\nagree_to_terms = true\nlisten = \"systemd:acme\"\n";
+    let replacements = [("systemd:smtp", OUTSIDE), (acme, "")];
+    let Some(machine) = machine("replace-postfix", &replacements, "") else { return };
+    let _running = start(&machine, OUTSIDE);
+    accepted(STRANGER, OUTSIDE, "x@far.example", "ann@example.com");
+    accepted(STRANGER, OUTSIDE, "x@far.example", "info@example.org");
+    accepted(STRANGER, OUTSIDE, "x@far.example", "whoever@example.org");
+    accepted(STRANGER, OUTSIDE, "x@far.example", "root@mx.example.com");
+    let relayed = send(STRANGER, OUTSIDE, "x@far.example", "bob@example.net");
+    assert!(relayed.0 == 550 && relayed.1.contains("5.7.1"), "{relayed:?}");
+    for to in ["ann@example.com", "info@example.org", "whoever@example.org", "root@mx.example.com"] {
+        until_read_by(&machine, "ann", &format!("for {to}"));
+    }
+    until("bob has his copy", || {
+        elsewhere.messages().iter().any(|message| message.to == ["bob@example.net"])
+    });
+    // A client of the network may send anywhere.
+    accepted("192.0.2.7", OUTSIDE, "ann@example.com", "carol@example.net");
+    until("carol has the message", || {
+        elsewhere.messages().iter().any(|message| message.to == ["carol@example.net"])
+    });
+}
+
+#[test]
+fn the_example_of_a_networks_relay_takes_mail_of_its_senders_only() {
+    if !is_inside("examples::the_example_of_a_networks_relay_takes_mail_of_its_senders_only") {
+        return;
+    }
+    let (_names, hub) = (names(), sink("203.0.113.20:25"));
+    let Some(machine) = machine("network-relay", &[("systemd:smtp", "127.0.0.1:25")], "") else { return };
+    let server = "127.0.0.1:25";
+    let _running = start(&machine, server);
+    accepted("127.0.0.1", server, "app@example.com", "ann@example.com");
+    until("the hub has the message", || {
+        hub.messages().iter().any(|message| message.to == ["ann@example.com"])
+    });
+    let refused = send("127.0.0.1", server, "app@elsewhere.example", "ann@example.com");
+    assert!(refused.0 == 550 && refused.1.contains("This relay sends for example.com"), "{refused:?}");
+}
+
+#[test]
+fn the_example_of_a_smarthost_at_home_sends_by_the_provider_with_its_address_and_login() {
+    if !is_inside(
+        "examples::the_example_of_a_smarthost_at_home_sends_by_the_provider_with_its_address_and_login",
+    ) {
+        return;
+    }
+    let (_names, beyond) = (names(), sink("203.0.113.31:25"));
+    let certificates = tempfile::tempdir().unwrap();
+    let Some(certificate) = crate::migration::world::certificate(certificates.path()) else { return };
+    let provider = provider(&certificate);
+    let tls = "[tls]\nca_file = \"/etc/postrider/isp.pem\"\n";
+    let Some(machine) = machine("home-smarthost", &[("systemd:smtp", "127.0.0.1:25")], tls) else { return };
+    machine.write("postrider/isp.pem", &fs::read_to_string(format!("{certificate}.pem")).unwrap());
+    machine.write("postrider/isp.secret", "secret\n");
+    let server = "127.0.0.1:25";
+    let _running = start(&machine, server);
+    accepted("127.0.0.1", server, "ann@pi.home.arpa", "bob@example.net");
+    until("the provider has sent the message", || {
+        beyond
+            .messages()
+            .iter()
+            .any(|message| message.from == "jane@isp.example" && message.to == ["bob@example.net"])
+    });
+    // Mail for root goes to the address at the provider, and that of a user into its mailbox.
+    accepted("127.0.0.1", server, "cron@pi.home.arpa", "root@localhost");
+    until("jane has the mail for root", || {
+        beyond.messages().iter().any(|message| message.to == ["jane@isp.example"])
+    });
+    accepted("127.0.0.1", server, "cron@pi.home.arpa", "ann@pi.home.arpa");
+    until_read_by(&machine, "ann", "for ann@pi.home.arpa");
+    drop(provider);
+}
+
+/// A provider that takes mail with TLS from the first octet, for the login and the sender of the example.
+fn provider(certificate: &str) -> Postrider {
+    let address: SocketAddr = "203.0.113.30:465".parse().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("users"), "jane@isp.example:{PLAIN}secret\n").unwrap();
+    let text = format!(
+        "hostname = \"mail.isp.example\"\ndata_dir = \"data\"\n[[listen]]\naddress = \"{address}\"\nkind = \"submissions\"\n\
+         [spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n[auth]\nusers = \"passwd:users\"\n\
+         [tls]\ncertificate = \"{certificate}.pem\"\nkey = \"{certificate}.key\"\n\
+         [[route]]\ndomains = [\"*\"]\nsmarthost = \"203.0.113.31:25\"\ntls = \"off\"\n"
+    );
+    Postrider::start_from(dir, address, &text)
+}
+
+#[test]
+fn the_example_of_a_server_for_tests_answers_as_each_address_says() {
+    let address = free_address();
+    let text = fs::read_to_string(folder("test-mail").join("postrider.toml")).unwrap();
+    let mut text = text.replace("127.0.0.1:2525", &address.to_string());
+    // Programs do not run as root, as whom the tests may run; the example is meant for a developer.
+    if rustix::process::geteuid().is_root() {
+        let (_, program) = text.split_once("pipe = ").unwrap();
+        let program = program.lines().next().unwrap().to_owned();
+        text = text.replace(&program, &format!("{{ argv = {program}, user = \"nobody\" }}"));
+    }
+    let spool = "\n[spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n";
+    let daemon = Postrider::start_from(tempfile::tempdir().unwrap(), address, &(text + spool));
+    let server = address.to_string();
+    for (to, code) in
+        [("full@x.test", 452), ("unknown@x.test", 550), ("spam@x.test", 554), ("ann@x.test", 250)]
+    {
+        assert_eq!(send("127.0.0.1", &server, "shop@example.com", to).0, code, "{to}");
+    }
+    let new = daemon.dir.path().join("mail/x.test/ann/new");
+    until("ann has the message", || fs::read_dir(&new).is_ok_and(|files| files.count() == 1));
+    // A message that is accepted and cannot be delivered comes back.
+    accepted("127.0.0.1", &server, "shop@example.com", "bob@bounce.test");
+    let returned = daemon.dir.path().join("mail/example.com/shop/new");
+    until("the sender is told", || fs::read_dir(&returned).is_ok_and(|files| files.count() == 1));
+}
+
+#[test]
+fn the_script_for_tests_shows_what_a_program_has_sent() {
+    if !is_inside("examples::the_script_for_tests_shows_what_a_program_has_sent") || program("curl").is_none()
+    {
+        return;
+    }
+    let mut script = Command::new("sh");
+    script.arg(folder("test-mail").join("test.sh")).env("POSTRIDER", BINARY).stdin(Stdio::null());
+    let output = script.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("1 messages") && said.contains("Subject: Your order"), "{output:?}");
+}
