@@ -1,10 +1,41 @@
 //! Sentences with figures, beside the tables and files that they are made from.
 
-use std::path::Path;
+mod cases;
+mod derive;
+mod figures;
+mod prose;
+
+use std::path::{Path, PathBuf};
+
+/// Pages of results whose prose is not read: one is made by a program from its records, and the counts of the other
+/// are those of the importers' own tests.
+const NOT_READ: [&str; 2] = ["reproduce.md", "import.md"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
 
 fn read(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
+    let path = root().join(name);
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("read {}: {e}", path.display()))
+}
+
+/// `README.md`, the manual of Postlab and the pages of results.
+fn pages() -> Vec<String> {
+    let folder = "docs/results";
+    let entries = std::fs::read_dir(root().join(folder)).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let is_read = |name: &String| name.ends_with(".md") && !NOT_READ.contains(&name.as_str());
+    let mut pages: Vec<String> = names.filter(is_read).map(|name| format!("{folder}/{name}")).collect();
+    pages.extend(["README.md".to_owned(), "docs/postlab.md".to_owned()]);
+    pages.sort();
+    pages
+}
+
+#[test]
+fn each_figure_in_prose_stands_in_its_data_or_is_derived_from_it() {
+    let faults: Vec<String> = pages().iter().flat_map(|page| figures::faults(page, &read(page))).collect();
+    assert!(faults.is_empty(), "{} figures:\n{}", faults.len(), faults.join("\n"));
 }
 
 /// A text in one line, without marks of emphasis.
