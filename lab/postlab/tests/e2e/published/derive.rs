@@ -10,29 +10,29 @@ const CONSTANTS: [f64; 5] = [1.0, 100.0, 1000.0, 1024.0, 1_000_000.0];
 
 /// Numbers that a comment vouches for, and what is wrong in it.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct Vouched {
     pub(super) numbers: Vec<String>,
     pub(super) faults: Vec<String>,
 }
 
 /// Reads a comment; one that is not about figures says nothing.
-pub(super) fn said(page: &str, own: &Source, comment: &str) -> Said {
+pub(super) fn said(page: &str, own: &Source, comment: &str) -> Vouched {
     let body = comment.trim_start_matches("<!--").trim_end_matches("-->").trim();
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
     if let Some(numbers) = body.strip_prefix("setting:") {
-        return Said { numbers: words(numbers), faults: Vec::new() };
+        return Vouched { numbers: words(numbers), faults: Vec::new() };
     }
     if let Some((numbers, test)) = body.strip_prefix("tested:").and_then(|rest| rest.split_once(" by ")) {
         let is_there = TESTS.contains(&format!("fn {}(", test.trim()));
         let faults = if is_there { Vec::new() } else { vec![format!("there is no test `{}`", test.trim())] };
-        return Said { numbers: words(numbers), faults };
+        return Vouched { numbers: words(numbers), faults };
     }
     body.strip_prefix("figures:").map(|parts| derivations(page, own, parts)).unwrap_or_default()
 }
 
 /// `0.89 = 7,950/8,916; relay.md: 14 = 13.9`: a page is that of all parts behind its name.
-fn derivations(page: &str, own: &Source, parts: &str) -> Said {
-    let mut said = Said::default();
+fn derivations(page: &str, own: &Source, parts: &str) -> Vouched {
+    let mut said = Vouched::default();
     let mut other = None;
     for part in parts.split(';').map(str::trim).filter(|part| !part.is_empty()) {
         let (name, derivation) =
