@@ -1,4 +1,4 @@
-//! `postlab reproduce`: the 2002–2005 papers' experiments again, one command. Each step is commands of postlab, whose output
+//! `postlab reproduce`: the five papers' experiments again, one command. Each step is commands of postlab, whose output
 //! is kept round for round, so that a run that was cut short goes on where it was. The page is made of all that is kept.
 
 mod against;
@@ -31,7 +31,7 @@ use std::{
 };
 use step::{Places, Step};
 
-/// Repeat the experiments of the 2002–2005 papers, and compare each finding with what is measured here
+/// Repeat the experiments of the five papers, and compare each finding with what is measured here
 ///
 /// A finding agrees, differs, or is inconclusive: if there are fewer than three rounds, if its interval overlaps the edge of the
 /// prediction, or if there is a remark such as a busy machine. Rounds that are already done are not repeated.
@@ -301,7 +301,7 @@ fn ordered(kept: &[Kept]) -> Vec<&Finding> {
 }
 
 fn markdown(kept: &[Kept], introduction: &str) -> String {
-    let mut out = "# The 2002–2005 papers' experiments again\n\n".to_owned();
+    let mut out = "# The five papers' experiments again\n\n".to_owned();
     if !introduction.trim().is_empty() {
         out += &format!("{}\n\n", introduction.trim());
     }

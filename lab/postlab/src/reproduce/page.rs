@@ -17,7 +17,7 @@ use crate::report::{
 };
 use std::fmt::Write as _;
 
-const TITLE: &str = "The 2002–2005 papers' experiments again";
+const TITLE: &str = "The five papers' experiments again";
 
 /// All of it, with an introduction in Markdown.
 pub(super) fn page(kept: &[Kept], seeds: &Seeds, against: Option<&Published>, introduction: &str) -> String {
