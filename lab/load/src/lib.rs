@@ -1,4 +1,4 @@
-//! Load generators: the source and the sink, and the tools of 2002–2005 in front of the source.
+//! Load generators: the source and the sink, and the tools of the five papers in front of the source.
 
 pub mod address;
 pub mod agent;

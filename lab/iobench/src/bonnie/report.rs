@@ -1,4 +1,4 @@
-//! Bonnie++'s table and CSV line, as version 1.02 of the 2002–2005 papers has them.
+//! Bonnie++'s table and CSV line, as version 1.02 of the five papers has them.
 
 use super::Done;
 use std::{fmt::Write as _, time::Duration};

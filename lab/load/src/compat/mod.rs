@@ -1,4 +1,4 @@
-//! Load tools of the 2002–2005 papers with their own options and reports, in front of the one source: slam, smtpc, gatling
+//! Load tools of the five papers with their own options and reports, in front of the one source: slam, smtpc, gatling
 //! and postal.
 
 pub mod gatling;
