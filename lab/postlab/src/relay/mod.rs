@@ -46,7 +46,7 @@ use std::{
 };
 use table::Results;
 pub(crate) use table::sessions_text;
-pub(crate) use target::Started;
+pub(crate) use target::{OWNER, Started};
 use target::{About, Target};
 
 /// Measure how fast mail servers accept and deliver, and find what limits them

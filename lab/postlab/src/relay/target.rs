@@ -103,7 +103,7 @@ fn names(peers: &Path) -> Vec<String> {
 /// Runs a script and returns its output.
 fn printed(script: &Path, words: &[&str]) -> Result<String, Failure> {
     let shown = || format!("run `{} {}`", script.display(), words.join(" "));
-    let output = Command::new(script).args(words).env("PEER_OWNER", owner()).stdin(Stdio::null()).output();
+    let output = Command::new(script).args(words).env(OWNER, owner()).stdin(Stdio::null()).output();
     let output = output.map_err(|e| format!("{}: {e}", shown()))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
@@ -169,7 +169,7 @@ impl Started {
             .args([verb, profile])
             .env("PEER_PORT", port)
             .env("SINK_PORT", sink)
-            .env("PEER_OWNER", owner());
+            .env(OWNER, owner());
         // A daemon that keeps its standard output open would keep a pipe open, too. Ctrl-C is for us.
         command.stdin(Stdio::null()).stdout(copy()?).stderr(copy()?).process_group(0);
         let status = command.status().map_err(|e| format!("{shown}: {e}"))?;
@@ -198,9 +198,12 @@ fn path(script: &Path, verb: &str) -> Option<PathBuf> {
     printed(script, &[verb]).ok().filter(|text| !text.is_empty()).map(PathBuf::from)
 }
 
-/// Returns the owner by which the script knows whose peer it is: it does not stop that of another run.
+/// The variable with the owner by which the script knows whose peer it is: it does not stop that of another run.
+pub(crate) const OWNER: &str = "PEER_OWNER";
+
+/// Returns the owner: this process, or the `postlab reproduce` that started it and has peers of its own.
 fn owner() -> String {
-    std::process::id().to_string()
+    std::env::var(OWNER).unwrap_or_else(|_| std::process::id().to_string())
 }
 
 /// Below those that the kernel gives to whoever asks for any: it would give one of them to another process before the peer

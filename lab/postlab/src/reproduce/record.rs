@@ -5,7 +5,7 @@ use super::{
     step::{Command, Step},
 };
 use crate::{
-    arguments::arguments, device::Device, relay::Started, run::machine::Machine, scratch, signals,
+    arguments::arguments, device::Device, relay::{OWNER, Started}, run::machine::Machine, scratch, signals,
     sink::served::Served,
 };
 use serde::{Deserialize, Serialize};
@@ -243,6 +243,7 @@ fn output(command: &Command, (results, disk): (&Path, &Path), stop: &AtomicBool)
     };
     process.args(command.words.iter().map(word));
     process.envs(command.env.iter().cloned()).env("POSTLAB_PEERS", results.join("peers"));
+    process.env(OWNER, process::id().to_string());
     // A scenario's servers have their queues there.
     process.env("TMPDIR", disk);
     process.current_dir(results).stdin(Stdio::null());
