@@ -46,8 +46,8 @@ use std::{
 };
 use table::Results;
 pub(crate) use table::sessions_text;
-pub(crate) use target::{OWNER, Started};
 use target::{About, Target};
+pub(crate) use target::{OWNER, Started};
 
 /// Measure how fast mail servers accept and deliver, and find what limits them
 ///

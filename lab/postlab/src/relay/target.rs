@@ -165,11 +165,7 @@ impl Started {
         let shown = format!("run `{} {verb} {profile}`", script.display());
         let copy = || file.try_clone().map_err(|e| format!("write {}: {e}", output.display()));
         let mut command = Command::new(script);
-        command
-            .args([verb, profile])
-            .env("PEER_PORT", port)
-            .env("SINK_PORT", sink)
-            .env(OWNER, owner());
+        command.args([verb, profile]).env("PEER_PORT", port).env("SINK_PORT", sink).env(OWNER, owner());
         // A daemon that keeps its standard output open would keep a pipe open, too. Ctrl-C is for us.
         command.stdin(Stdio::null()).stdout(copy()?).stderr(copy()?).process_group(0);
         let status = command.status().map_err(|e| format!("{shown}: {e}"))?;

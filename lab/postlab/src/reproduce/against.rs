@@ -23,6 +23,9 @@ pub(super) struct Published {
     /// The commits that the measuring programs were built from.
     commits: Vec<String>,
     findings: Vec<Figure>,
+    /// Judged findings whose step was measured and printed no figure.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    without_figure: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -132,11 +135,18 @@ impl Published {
         let mut commits: Vec<String> = records().map(|record| record.machine.commit.clone()).collect();
         commits.sort_unstable();
         commits.dedup();
+        let is_blank =
+            |finding: &&Finding| finding.judged.is_some() && finding.is_measured() && finding.here.is_none();
         let begin = records().flat_map(|record| &record.rounds).map(|round| round.begin.as_str()).min();
         Self {
             begin: begin.unwrap_or_default().to_owned(),
             commits,
             findings: ordered(kept).into_iter().filter_map(Figure::of).collect(),
+            without_figure: ordered(kept)
+                .into_iter()
+                .filter(is_blank)
+                .map(|finding| finding.what.clone())
+                .collect(),
         }
     }
 
@@ -271,8 +281,12 @@ mod tests {
         assert_eq!(pair(1.1996, 1.0, 1.3).word(), "inside");
         assert_eq!(pair(1.1, 1.0, 1.19).verdicts(), "differs; agrees then");
         assert_eq!(published.shown(), "1.30× (1.20–1.40)");
-        let page =
-            Published { begin: "b".into(), commits: vec!["c".into()], findings: vec![published.clone()] };
+        let page = Published {
+            begin: "b".into(),
+            commits: vec!["c".into()],
+            findings: vec![published.clone()],
+            without_figure: Vec::new(),
+        };
         assert_eq!(
             page.count(&[pair(1.4, 1.0, 2.0), pair(1.5, 1.41, 1.6)]),
             "Of 2 figures that were measured at b too (build of c), 1 medians lie within the interval of then, \

@@ -116,6 +116,13 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, Failure> {
         let names: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
         return Err(Failure::Usage(format!("there is no step {unknown}: write one of {}", names.join(", "))));
     }
+    let is_elsewhere = |step: &&Step| args.seed != Seed::All && step.seed != args.seed;
+    if let Some(step) = steps.iter().filter(|step| args.step.contains(&step.name)).find(is_elsewhere) {
+        return Err(Failure::Usage(format!(
+            "the step {} is one of {:?}: write `postlab reproduce {:?} --step {0}`",
+            step.name, step.seed, step.seed
+        )));
+    }
     let name = if args.quick { "results/reproduce-quick" } else { "results/reproduce" };
     let results = args.results.clone().unwrap_or_else(|| name.into());
     if args.page && !results.is_dir() {

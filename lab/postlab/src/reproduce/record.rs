@@ -5,7 +5,11 @@ use super::{
     step::{Command, Step},
 };
 use crate::{
-    arguments::arguments, device::Device, relay::{OWNER, Started}, run::machine::Machine, scratch, signals,
+    arguments::arguments,
+    device::Device,
+    relay::{OWNER, Started},
+    run::machine::Machine,
+    scratch, signals,
     sink::served::Served,
 };
 use serde::{Deserialize, Serialize};

@@ -135,7 +135,9 @@ fn the_counts_of_findings_are_those_of_the_published_file() {
         let word = finding.get("direction").unwrap_or(&finding["verdict"]);
         word.as_str().unwrap().to_owned()
     };
-    let all: Vec<String> = file["findings"].as_array().unwrap().iter().map(verdict).collect();
+    let mut all: Vec<String> = file["findings"].as_array().unwrap().iter().map(verdict).collect();
+    let blank = file.get("without_figure").and_then(serde_json::Value::as_array).into_iter().flatten();
+    all.extend(blank.map(|_| "cannot tell".to_owned()));
     let count = |word: &str| all.iter().filter(|verdict| *verdict == word).count() as f64;
     let (agree, differ, open) = (count("agrees"), count("differs"), count("cannot tell"));
     let said = between(&page, "Of the papers' ", "are inconclusive");

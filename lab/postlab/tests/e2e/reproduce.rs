@@ -69,7 +69,7 @@ fn a_verdict_needs_rounds_and_calm_and_names_the_count_that_was_measured() {
     );
     assert!(
         line(&text, "Sendmail 8, filename: files looked up for each message")
-            .contains("| each | 1.02 (1.02–1.02) | agrees: in 0.9..1.1 |")
+            .contains("| each (from the code) | 1.02 (1.02–1.02) | agrees: in 0.9..1.1 |")
     );
     let step = line(&text, "| queuerun-sendmail |");
     for part in
@@ -86,13 +86,13 @@ fn a_verdict_needs_rounds_and_calm_and_names_the_count_that_was_measured() {
     );
     assert!(
         text.contains("Testium")
-            && html.contains("Sendmail 8 reads its queue for filename in 0.25 of the time"),
+            && html.contains("Sendmail 8 reads its queue in filename order in 0.25 of the time"),
         "{text}"
     );
     // The cause of a figure of the other sign is nowhere.
     assert!(!html.contains("for filename in only") && !html.contains("Cause: "), "{html}");
     assert!(text.contains(
-        "the statement of the text holds here for 2, does not hold for 0, and cannot be told for "
+        "the statement of the text holds here for 3, does not hold for 0, and cannot be told for "
     ));
 
     keep(results, &record("/d", &calm[..1], 0.0));
@@ -262,8 +262,8 @@ fn figures_of_another_day_stand_beside_those_of_this_one() {
     let output = run(&[&arguments[..], &[published.to_str().unwrap()]].concat());
     let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}");
-    let counts = "Of 3 figures that were measured at 2026-01-01 00:00:00 +0000 too (build of 0123456789ab), 2 medians lie \
-                  within the interval of then, 0 intervals overlap, 1 do not; ";
+    let counts = "Of 5 figures that were measured at 2026-01-01 00:00:00 +0000 too (build of 0123456789ab), 3 medians lie \
+                  within the interval of then, 0 intervals overlap, 2 do not; ";
     assert!(text.contains(counts), "{text}");
     let (_, table) = text.split_once("## Beside another day").unwrap();
     let filename = line(table, FILENAME);
@@ -271,7 +271,7 @@ fn figures_of_another_day_stand_beside_those_of_this_one() {
     let host = line(table, "Sendmail 8: host to priority");
     assert!(host.contains("| outside | ") && host.contains("cannot tell then |"), "{host}");
     let html = std::fs::read_to_string(now.join("reproduce.html")).unwrap();
-    assert!(html.contains("Beside another day</h2>") && html.contains("2 medians lie within"), "{html}");
+    assert!(html.contains("Beside another day</h2>") && html.contains("3 medians lie within"), "{html}");
     // Another file is refused before anything is measured.
     let notes = now.join("reproduce.md");
     let output = run(&[&arguments[..], &[notes.to_str().unwrap()]].concat());

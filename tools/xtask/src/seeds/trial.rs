@@ -27,7 +27,8 @@ const PRELUDE: &str = r#"
 sink() { postlab sink "$@" > /dev/null 2> sink.log & until grep -q listens sink.log; do kill -0 $!; sleep 0.1; done; }
 # A Postrider on 127.0.0.1:2525 that relays to 127.0.0.1:2600. PEERS_ROOT keeps its files here.
 relay() { PEER_PORT=2525 lab/peers/postrider.sh start; export POSTRIDER_CONFIG=$PEERS_ROOT/postrider/postrider.toml; }
-trap 'if [ -n "${POSTRIDER_CONFIG:-}" ]; then lab/peers/postrider.sh stop; fi; kill $(jobs -p) 2>/dev/null; wait' EXIT
+trap 'result=$?; if [ -n "${POSTRIDER_CONFIG:-}" ]; then lab/peers/postrider.sh stop; fi; kill $(jobs -p) 2>/dev/null || true
+wait || true; exit $result' EXIT
 "#;
 
 #[derive(Debug, clap::Args)]
