@@ -2,7 +2,7 @@
 //! database; it has the advisories of the crates in Cargo.lock, and is refreshed by hand.
 
 use crate::shell::{Done, Failure, root};
-use jiff::{Timestamp, Unit, civil::Date, tz::TimeZone};
+use jiff::{Timestamp, civil::Date, tz::TimeZone};
 use semver::{Version, VersionReq};
 use std::{
     collections::BTreeSet,
@@ -91,7 +91,7 @@ impl List {
     /// Says so if the list is too old.
     fn age_fault(&self, today: Date) -> Result<Option<String>, String> {
         let date: Date = self.date.parse().map_err(|error| format!("date {:?}: {error}", self.date))?;
-        let days = today.since((Unit::Day, date)).map_err(|error| error.to_string())?.get_days();
+        let days = today.since(date).map_err(|error| error.to_string())?.get_days();
         Ok((days > AGE_MAX_DAYS).then(|| {
             format!(
                 "the list of known vulnerabilities is {days} days old, and {AGE_MAX_DAYS} are allowed: `cargo xtask advisories DIR` \
