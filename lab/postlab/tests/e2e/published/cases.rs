@@ -75,6 +75,16 @@ fn a_ratio_needs_a_derivation_that_is_right() {
 }
 
 #[test]
+fn a_figure_of_a_page_that_a_program_makes_names_its_row() {
+    let said = "The paper had 1.50 times.\n<!-- figures: reproduce.md";
+    passes(&format!("{said} \"32 octets: LOCAL to INET\": 1.50 = 1.50 -->"));
+    let elsewhere = told(&format!("{said} \"no such row\": 1.50 = 1.50 -->"));
+    assert!(elsewhere[0].contains("1.50 is not in the data"), "{elsewhere:?}");
+    let anywhere = told(&format!("{said}: 1.50 = 1.50 -->"));
+    assert!(anywhere[0].contains("name its row"), "{anywhere:?}");
+}
+
+#[test]
 fn a_comment_that_says_more_than_its_paragraph_fails() {
     fails(
         "It is fast.\n<!-- figures: 0.89 = 7,950/8,916 -->",

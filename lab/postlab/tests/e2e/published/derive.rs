@@ -1,6 +1,6 @@
 //! What the comments below a paragraph say of its numbers, and the expressions that derive figures.
 
-use super::figures::{Source, file_beside, is_same, last_digit};
+use super::figures::{Source, file_beside, is_made, is_same, last_digit};
 use super::prose::{Token, tokens};
 
 /// The tests of which a comment may name one.
@@ -35,13 +35,14 @@ fn derivations(page: &str, own: &Source, parts: &str) -> Vouched {
     let mut said = Vouched::default();
     let mut other = None;
     for part in parts.split(';').map(str::trim).filter(|part| !part.is_empty()) {
-        let (name, derivation) =
-            part.split_once(": ").map_or((None, part), |(name, rest)| (Some(name), rest));
-        if let Some(name) = name {
-            other = source(page, name.trim());
-            if other.is_none() {
-                said.faults.push(format!("`{part}`: there is no page `{name}`"));
-                break;
+        let (place, derivation) = place_of(part);
+        if let Some((name, words)) = place {
+            match source(page, name, words) {
+                Ok(source) => other = Some(source),
+                Err(why) => {
+                    said.faults.push(format!("`{part}`: {why}"));
+                    break;
+                }
             }
         }
         match derived(other.as_ref().unwrap_or(own), derivation) {
@@ -52,10 +53,25 @@ fn derivations(page: &str, own: &Source, parts: &str) -> Vouched {
     said
 }
 
-fn source(page: &str, name: &str) -> Option<Source> {
+/// The page that a part names, with the words of its rows, and the derivation: `a.md "these rows": 14 = 13.9`.
+fn place_of(part: &str) -> (Option<(&str, Option<&str>)>, &str) {
+    if let Some((name, rest)) = part.split_once(" \"")
+        && let Some((words, derivation)) = rest.split_once("\": ")
+    {
+        return (Some((name, Some(words))), derivation);
+    }
+    part.split_once(": ").map_or((None, part), |(name, derivation)| (Some((name, None)), derivation))
+}
+
+fn source(page: &str, name: &str, words: Option<&str>) -> Result<Source, String> {
     let places = [page, "docs/results/page", "docs/page", "docs/seeds/page", "page"];
-    let file = places.iter().find_map(|place| file_beside(place, name))?;
-    Some(Source::read(&file))
+    let file = places.iter().find_map(|place| file_beside(place, name));
+    let file = file.ok_or_else(|| format!("there is no page `{name}`"))?;
+    match words {
+        Some(words) => Ok(Source::read_rows(&file, words)),
+        None if is_made(&file) => Err(format!("`{name}` is too long to look a figure up: name its row")),
+        None => Ok(Source::read(&file)),
+    }
 }
 
 /// The number on the left, if the expression on the right has its value.

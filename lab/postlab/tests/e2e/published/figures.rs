@@ -5,7 +5,8 @@
 //!   If it has a unit, the row or the title of the column names the unit. A ratio and a percentage stand there as such.
 //! - Or a comment below the paragraph derives it: `figures: 0.89 = 7,950/8,916; 21 % = 1 - 7,087/8,916`. Operands stand
 //!   in the data as they are, or are powers of ten and of two that convert a unit; `relay.md: 14 = 13.9` takes them from
-//!   another page. `rows("| yes |")` counts rows of tables.
+//!   another page, and `reproduce.md "fsseq1": 5 = 5` from its rows with these words. `rows("| yes |")` counts rows of
+//!   tables.
 //! - `setting: 2,500` names a number that is no result and that the lists below do not tell from one;
 //!   `tested: 59 by NAME` names the test that has another rule for it.
 //!
@@ -102,6 +103,15 @@ impl Source {
     /// The data of a file of the repository.
     pub(super) fn read(name: &str) -> Self {
         Self::new(name, &super::read(name))
+    }
+
+    /// The rows of a page that have these words.
+    pub(super) fn read_rows(name: &str, words: &str) -> Self {
+        let mut source = Self::default();
+        let text = super::read(name);
+        let rows = text.lines().filter(|line| line.starts_with('|') && line.contains(words));
+        source.add(rows.map(|row| (row, <&[String]>::default())));
+        source
     }
 
     pub(super) fn new(name: &str, text: &str) -> Self {
@@ -319,13 +329,18 @@ fn faults_in(name: &str, own: &Source, paragraph: &Paragraph) -> Vec<String> {
     faults
 }
 
-/// A page of results that a paragraph links to.
+/// A page of results that a paragraph links to, unless a program makes it.
 fn results_page(name: &str, target: &str) -> Option<Source> {
     if !has_extension(target, &["md"]) {
         return None;
     }
     let file = file_beside(name, target).filter(|file| file.starts_with("docs/results/"))?;
-    (file != name).then(|| Source::read(&file))
+    (file != name && !is_made(&file)).then(|| Source::read(&file))
+}
+
+/// Returns true for a page whose prose is not read. It has so many figures that any can be found there by chance.
+pub(super) fn is_made(file: &str) -> bool {
+    super::NOT_READ.iter().any(|name| file.ends_with(name))
 }
 
 /// The path in the repository of a file that a page names.
