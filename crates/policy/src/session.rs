@@ -9,7 +9,7 @@ use std::{
 /// The source of a draft.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A client.
+    /// A client that connected to a listener.
     Smtp {
         /// The client's address.
         peer: SocketAddr,
@@ -23,7 +23,7 @@ pub enum Source {
         /// The user whose process handed the message in.
         uid: u32,
     },
-    /// A delivery status notification of this server.
+    /// A bounce or another notification that this server sends.
     Report,
 }
 
@@ -38,7 +38,7 @@ pub struct SessionFacts {
     pub tls: Option<Box<str>>,
     /// The client's certificate, where the listener asks for one.
     pub certificate: Option<Arc<ClientCertificate>>,
-    /// The authenticated login.
+    /// The name by which the client has logged in.
     pub login: Option<Box<str>>,
     /// The SASL mechanism of the login.
     pub mechanism: Option<Box<str>>,
@@ -91,7 +91,7 @@ impl SessionFacts {
         }
     }
 
-    /// Can the draft be refused? Reports of this server cannot: there is no client to refuse them to.
+    /// Can the draft be refused? This server's own notifications can't: there is no client to tell.
     pub fn can_be_refused(&self) -> bool {
         self.source != Source::Report
     }

@@ -56,9 +56,8 @@ impl Check for RuleCheck {
     }
 
     fn check<'a>(&'a self, memory: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
-        let (Some(memory), stage) = (own::<Memory>(memory), view.stage) else {
-            return Answer::Ready(Verdict::Pass);
-        };
+        let Some(memory) = own::<Memory>(memory) else { return Answer::Ready(Verdict::Pass) };
+        let stage = view.stage;
         if view.facts.source == Source::Report {
             return Answer::Ready(Verdict::Pass);
         }
