@@ -12,6 +12,10 @@ use rewrite::{
 };
 use std::{collections::HashSet, sync::Arc};
 
+/// So often is a recipient expanded whose maps change meanwhile.
+const STATES_MAX: u32 = 4;
+const UNSTEADY: &str = "the files of the maps change again and again while they are asked";
+
 /// The maps and rules that change addresses.
 #[derive(Debug)]
 pub struct Expansion {
@@ -130,8 +134,20 @@ impl Expansion {
         Ok(self.rules.domains.contains(key) || self.maps.first(&self.domain_maps, key).await?.is_some())
     }
 
-    /// Expands a recipient. What cannot be delivered to any of `mailboxes` does not exist.
+    /// Expands a recipient by one state of the files. What cannot be delivered to any of `mailboxes` does not exist.
     pub async fn expand(&self, recipient: Mailbox, mailboxes: Mailboxes<'_>) -> Outcome {
+        // An alias of the old file may lead to a name that the new one lacks.
+        for _ in 0..STATES_MAX {
+            let state = self.maps.replaced_count();
+            let outcome = self.expand_once(recipient.clone(), mailboxes).await;
+            if self.maps.replaced_count() == state {
+                return outcome;
+            }
+        }
+        Outcome::Failed(Trouble::LookUp(UNSTEADY.into()))
+    }
+
+    async fn expand_once(&self, recipient: Mailbox, mailboxes: Mailboxes<'_>) -> Outcome {
         let (mut expander, mut answers) = (Expander::new(&self.rules, recipient), Answers::default());
         loop {
             match expander.step(&mut answers) {
@@ -186,6 +202,17 @@ impl Expansion {
     /// # Errors
     /// A map does not answer, or its value is not an address.
     pub async fn sender(&self, sender: &Mailbox) -> Result<Option<Mailbox>, String> {
+        for _ in 0..STATES_MAX {
+            let state = self.maps.replaced_count();
+            let found = self.sender_once(sender).await;
+            if self.maps.replaced_count() == state {
+                return found;
+            }
+        }
+        Err(UNSTEADY.to_owned())
+    }
+
+    async fn sender_once(&self, sender: &Mailbox) -> Result<Option<Mailbox>, String> {
         let mut changed: Option<Mailbox> = None;
         'step: for _ in 0..CANONICAL_STEPS_MAX {
             let before = changed.as_ref().unwrap_or(sender);
@@ -269,5 +296,52 @@ impl Expansion {
     /// Returns whether the local part of an address is this name, with or without a detail.
     pub fn is_named(&self, mailbox: &Mailbox, name: &str) -> bool {
         rewrite::is_named(mailbox, self.rules.separator, name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Expands a list until a change of its file is seen.
+    async fn expand_over_a_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("aliases");
+        let names: Vec<String> = (0..400).map(|n| format!("m{n}")).collect();
+        let members: String = names.iter().map(|name| format!("{name}: joe\n")).collect();
+        fs::write(&path, format!("list: {}\n{members}", names.join(", "))).unwrap();
+        let text = format!(
+            "hostname = \"mx.test\"\n[local]\nusers = [\"joe\", \"ann\"]\n[addresses]\naliases = [\"aliases:{}\"]\n",
+            path.display()
+        );
+        let settings = config::load_text(&text).unwrap().settings;
+        let references = settings.address_maps().map(|(_, reference)| reference);
+        let maps = Arc::new(Maps::open(references, &[], None));
+        let expansion = Expansion::new(&settings, maps.clone()).unwrap();
+        let routes = routes::Routes::new(&settings, maps);
+        let given = Mailbox::parse("list@mx.test", true).unwrap();
+        fs::write(&path, "list: ann\n").unwrap();
+        loop {
+            let mailboxes = Mailboxes { settings: &settings, routes: &routes, sender: None };
+            let Outcome::Recipients(found) = expansion.expand(given.clone(), mailboxes).await else {
+                panic!("the members exist, in the old file and in the new one")
+            };
+            assert!(found.missing().is_empty(), "{:?}", found.missing().first());
+            if found.recipients().any(|found| found.local_unquoted() == "ann") {
+                return;
+            }
+        }
+    }
+
+    /// The file is looked at once a second, by whichever look-up comes then: one of eight is amid an expansion then.
+    #[test]
+    fn an_expansion_never_mixes_what_a_file_said_before_and_after_a_change() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| runtime().block_on(expand_over_a_change()));
+            }
+        });
     }
 }

@@ -43,6 +43,8 @@ struct Inner {
     begun: Instant,
     /// In milliseconds since `begun`.
     next_check: AtomicU64,
+    /// How often another table took the place of the one in use.
+    replaced: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -108,11 +110,17 @@ impl FileMap {
             state: RwLock::new(state),
             begun: Instant::now(),
             next_check: AtomicU64::new(millis(CHECK_INTERVAL)),
+            replaced: AtomicU64::new(0),
         }))
     }
 
     pub(crate) fn purpose(&self) -> Purpose {
         self.0.purpose
+    }
+
+    /// Returns how often another table took the place of the one in use.
+    pub(crate) fn replaced_count(&self) -> u64 {
+        self.0.replaced.load(Ordering::Acquire)
     }
 
     /// The table in use.
@@ -210,6 +218,7 @@ impl Inner {
                 let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
                 (state.table, state.read, state.fault) = (Ok(Arc::new(table)), Some(identity), None);
                 drop(state);
+                self.replaced.fetch_add(1, Ordering::Release);
                 tracing::info!("{}: the changed file was read, and is in use", self.reference());
             }
             Err(fault) => self.keep(Some(identity), &fault),

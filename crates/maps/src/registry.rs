@@ -145,6 +145,11 @@ impl Maps {
         faults
     }
 
+    /// Returns how often a changed file was read. Look-ups between two calls with the same result saw one state of the files.
+    pub fn replaced_count(&self) -> u64 {
+        self.files.values().map(FileMap::replaced_count).sum()
+    }
+
     /// Looks a key up in a map.
     pub fn get<'a>(&'a self, reference: &Reference, key: &'a str) -> Answer<'a, Looked> {
         match self.map(reference) {
