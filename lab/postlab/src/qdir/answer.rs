@@ -6,10 +6,19 @@ use std::fmt::Write as _;
 
 /// Rounds that a comparison needs.
 const ROUNDS_MIN: usize = 3;
-const SURE: &str = "95";
+/// Each answer is made of several comparisons.
+const SURE: &str = "99.5";
+/// What nobody would spread a queue for, in percent.
+const GAIN_MIN: f64 = 5.0;
 
-/// A setting with the rate of each round, in messages a second.
-pub(super) type Rates = (Setting, Vec<f64>);
+/// A setting, as it was measured.
+pub(super) struct Rates {
+    pub(super) setting: Setting,
+    /// Messages a second, of each round.
+    pub(super) rates: Vec<f64>,
+    /// The rounds are too short, or disagree.
+    pub(super) is_doubtful: bool,
+}
 
 /// Answers for each number of senders with more than one number of directories; nothing where there is none.
 ///
@@ -21,7 +30,7 @@ pub(super) fn text(all: &[Rates]) -> Result<String, String> {
     let mut groups: Vec<Vec<&Rates>> = Vec::new();
     for one in all {
         let is_alike = |other: &[&Rates]| {
-            let (mine, theirs) = (&one.0, &other[0].0);
+            let (mine, theirs) = (&one.setting, &other[0].setting);
             (mine.senders, mine.processes, mine.is_hashed)
                 == (theirs.senders, theirs.processes, theirs.is_hashed)
         };
@@ -31,9 +40,9 @@ pub(super) fn text(all: &[Rates]) -> Result<String, String> {
         }
     }
     for mut group in groups.into_iter().filter(|group| group.len() > 1) {
-        group.sort_by_key(|(setting, _)| setting.directories);
+        group.sort_by_key(|one| one.setting.directories);
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "- {}: {}", about(&group[0].0), answer(&group, confidence)?);
+        let _ = writeln!(out, "- {}: {}", about(&group[0].setting), answer(&group, confidence)?);
     }
     if out.is_empty() {
         return Ok(out);
@@ -54,56 +63,92 @@ fn about(setting: &Setting) -> String {
 }
 
 fn answer(group: &[&Rates], confidence: Confidence) -> Result<String, String> {
-    if group.iter().any(|(_, rates)| rates.len() < ROUNDS_MIN) {
+    if group.iter().any(|one| one.rates.len() < ROUNDS_MIN) {
         return Ok(format!("it cannot be told: {ROUNDS_MIN} rounds of each are needed (--rounds)"));
     }
-    let samples = group
-        .iter()
-        .map(|(setting, rates)| {
-            Ok((setting.directories, Sample::new(&count(setting.directories), rates.clone())?))
-        })
-        .collect::<Result<Vec<(u32, Sample)>, String>>()?;
-    let (fewest, reference) = &samples[0];
-    let proven = |sample: &Sample, reference: &Sample| {
-        let verdict = Verdict::new(sample, reference, confidence);
-        let percent = |value: f64| value * 100.0 / verdict.base;
-        verdict.is_proven().then(|| (percent(verdict.difference), percent(verdict.margin)))
+    if let Some(doubtful) = group.iter().find(|one| one.is_doubtful) {
+        return Ok(format!(
+            "it cannot be told: the rounds with {} are not to be believed (its remark says why)",
+            count(doubtful.setting.directories)
+        ));
+    }
+    let sample = |one: &&Rates| {
+        let directories = one.setting.directories;
+        Ok((directories, Sample::new(&count(directories), one.rates.clone())?))
     };
-    let against: Vec<(u32, Option<(f64, f64)>)> =
-        samples[1..].iter().map(|(directories, sample)| (*directories, proven(sample, reference))).collect();
+    let samples = group.iter().map(sample).collect::<Result<Vec<(u32, Sample)>, String>>()?;
+    let (fewest, reference) = &samples[0];
+    let compared = |sample: &Sample, reference: &Sample| Difference::new(sample, reference, confidence);
     let best = samples[1..].iter().max_by(|a, b| a.1.mean().total_cmp(&b.1.mean()));
-    let gain = best.and_then(|(_, best)| proven(best, reference)).filter(|(difference, _)| *difference > 0.0);
-    if let (Some((_, best)), Some(_)) = (best, gain) {
-        // The smallest number that is not proven to be worse than the best one.
-        let is_as_good =
-            |sample: &Sample| proven(sample, best).is_none_or(|(difference, _)| difference >= 0.0);
-        let enough = samples[1..].iter().find(|(directories, sample)| {
-            is_as_good(sample) && against.iter().any(|(other, found)| other == directories && found.is_some())
-        });
-        if let Some((directories, sample)) = enough {
-            let (more, margin) = proven(sample, reference).unwrap_or_default();
+    if let Some((_, best)) = best.filter(|(_, best)| compared(best, reference).is_more()) {
+        // The smallest number that is better than the fewest, and not proven to be worse than the best one.
+        let is_enough = |(_, sample): &&(u32, Sample)| {
+            compared(sample, reference).is_more() && !compared(sample, best).is_less()
+        };
+        if let Some((directories, sample)) = samples[1..].iter().find(is_enough) {
+            let Difference { percent, margin } = compared(sample, reference);
             let further = match samples.last() {
                 Some((most, _)) if most > directories => "; more are not proven to be better",
                 _ => "",
             };
             return Ok(format!(
-                "yes: with {}, {more:.1} % ± {margin:.1} % more than with {}{further}",
+                "yes: with {}, {percent:.1} % ± {margin:.1} % more than with {}{further}",
                 count(*directories),
                 count(*fewest)
             ));
         }
     }
-    let worse = against.iter().filter_map(|(directories, found)| Some((directories, (*found)?)));
-    let worse: Vec<String> = worse
-        .filter(|(_, (difference, _))| *difference < 0.0)
-        .map(|(directories, (less, margin))| {
-            format!("with {}, {:.1} % ± {margin:.1} % less", count(*directories), -less)
+    let others: Vec<(u32, Difference)> = samples[1..]
+        .iter()
+        .map(|(directories, sample)| (*directories, compared(sample, reference)))
+        .collect();
+    if let Some((directories, open)) = others.iter().find(|(_, other)| other.most() >= GAIN_MIN) {
+        return Ok(format!(
+            "it cannot be told: {} are between {:.1} % and {:+.1} % beside {}, and more rounds say it better (--rounds)",
+            count(*directories),
+            open.percent - open.margin,
+            open.most(),
+            count(*fewest)
+        ));
+    }
+    let less = others.iter().filter(|(_, other)| other.is_less());
+    let less: Vec<String> = less
+        .map(|(directories, other)| {
+            format!("with {}, {:.1} % ± {:.1} % less", count(*directories), -other.percent, other.margin)
         })
         .collect();
-    Ok(match worse.is_empty() {
-        true => format!("no: no other number is proven to be better than {}", count(*fewest)),
-        false => format!("no: {}", worse.join(", ")),
+    Ok(match less.is_empty() {
+        true => format!("no: no other number is {GAIN_MIN} % better than {}", count(*fewest)),
+        false => format!("no: {}", less.join(", ")),
     })
+}
+
+/// A difference of two rates, in percent of the second.
+struct Difference {
+    percent: f64,
+    /// Half the width of the interval around it.
+    margin: f64,
+}
+
+impl Difference {
+    fn new(sample: &Sample, reference: &Sample, confidence: Confidence) -> Self {
+        let verdict = Verdict::new(sample, reference, confidence);
+        let percent = |value: f64| value * 100.0 / verdict.base;
+        Self { percent: percent(verdict.difference), margin: percent(verdict.margin) }
+    }
+
+    fn is_more(&self) -> bool {
+        self.percent > self.margin
+    }
+
+    fn is_less(&self) -> bool {
+        -self.percent > self.margin
+    }
+
+    /// The upper end of its interval.
+    fn most(&self) -> f64 {
+        self.percent + self.margin
+    }
 }
 
 fn count(directories: u32) -> String {
@@ -115,14 +160,16 @@ mod tests {
     use super::*;
 
     fn rates(senders: u32, directories: u32, rates: &[f64]) -> Rates {
-        (Setting { senders, directories, processes: 1, is_hashed: false }, rates.to_vec())
+        let setting = Setting { senders, directories, processes: 1, is_hashed: false };
+        Rates { setting, rates: rates.to_vec(), is_doubtful: false }
     }
 
     #[test]
     fn the_answer_is_the_fewest_directories_that_are_as_good_as_the_best() {
+        let doubtful = Rates { is_doubtful: true, ..rates(40, 10, &[300.0, 301.0, 299.0]) };
         let all = [
             rates(1, 1, &[100.0, 101.0, 99.0]),
-            rates(1, 10, &[100.0, 99.0, 102.0]),
+            rates(1, 10, &[98.0, 98.1, 97.9]),
             rates(10, 1, &[200.0, 201.0, 199.0]),
             rates(10, 5, &[240.0, 241.0, 239.0]),
             rates(10, 10, &[300.0, 301.0, 299.0]),
@@ -130,15 +177,21 @@ mod tests {
             rates(20, 1, &[200.0, 201.0, 199.0]),
             rates(20, 10, &[150.0, 151.0, 149.0]),
             rates(30, 1, &[200.0, 201.0, 199.0]),
+            rates(40, 1, &[200.0, 201.0, 199.0]),
+            doubtful,
+            rates(50, 1, &[100.0, 110.0, 90.0]),
+            rates(50, 10, &[105.0, 115.0, 95.0]),
         ];
         let text = text(&all).unwrap();
         let lines: Vec<&str> = text.lines().skip(2).collect();
         assert_eq!(
             lines,
             [
-                "- 1 sender: no: no other number is proven to be better than 1 directory",
-                "- 10 senders: yes: with 10 directories, 50.0 % ± 1.1 % more than with 1 directory; more are not proven to be better",
-                "- 20 senders: no: with 10 directories, 25.0 % ± 1.1 % less",
+                "- 1 sender: no: no other number is 5 % better than 1 directory",
+                "- 10 senders: yes: with 10 directories, 50.0 % ± 2.9 % more than with 1 directory; more are not proven to be better",
+                "- 20 senders: no: with 10 directories, 25.0 % ± 2.9 % less",
+                "- 40 senders: it cannot be told: the rounds with 10 directories are not to be believed (its remark says why)",
+                "- 50 senders: it cannot be told: 10 directories are between -53.6 % and +63.6 % beside 1 directory, and more rounds say it better (--rounds)",
             ]
         );
     }

@@ -243,7 +243,11 @@ fn files(args: &QueuedirsArgs) -> Result<Measured, String> {
         let Setting { senders, directories, processes, .. } = setting;
         let remarks = figures.remarks();
         let Figures { rate, point, latency, writes, series, done, .. } = figures;
-        rates.push((setting, rate.values().to_vec()));
+        rates.push(answer::Rates {
+            setting,
+            rates: rate.values().to_vec(),
+            is_doubtful: !remarks.is_empty(),
+        });
         let slopes: Vec<Slope> = series.iter().filter_map(|series| Slope::of(&series.points)).collect();
         let slope: Figure = slopes.iter().map(Slope::us_per_thousand).collect();
         progress.beside(|| {
@@ -270,7 +274,9 @@ fn files(args: &QueuedirsArgs) -> Result<Measured, String> {
     here.busy().into_iter().for_each(|busy| table.note(busy));
     table.note(format!("Durability: {}.", args.durability()));
     table.note("Writes are those of the whole disk until everything is on it.");
-    table.text(&answer::text(&rates)?);
+    let answer = answer::text(&rates)?;
+    table.text(&answer);
+    answer.lines().filter(|line| !line.is_empty()).for_each(|line| table.silent_note(line));
     Ok((result, all_series, table))
 }
 

@@ -128,6 +128,8 @@ impl PeerArgs {
             cells[i].3.push(per_s);
             cells[i].4.push(us_per_msg * f64::from(senders));
         }
+        // The script has them in any order.
+        cells.sort_by_key(|cell| (cell.0, cell.1));
         table.part(PART, &CREATE);
         for (dirs, senders, messages, rate, latency) in cells {
             table.row([
