@@ -19,12 +19,13 @@ pub mod tls;
 pub mod tree;
 
 use std::{
+    collections::VecDeque,
     fs,
     io::{BufRead as _, BufReader, Write as _},
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    sync::mpsc,
+    sync::{Arc, Mutex, mpsc},
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -40,6 +41,9 @@ fn binary() -> PathBuf {
 
 /// Nothing a test waits for takes this long, on the slowest machine.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// Lines of a daemon that a failed test shows.
+const LINES_KEPT: usize = 12;
 
 /// Asks again until it is so; between two questions the processor belongs to those who are asked.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -61,7 +65,11 @@ pub struct Postrider {
     pub dir: TempDir,
     pub address: SocketAddr,
     child: Child,
+    said: Said,
 }
+
+/// The last lines of a daemon's standard error.
+type Said = Arc<Mutex<VecDeque<String>>>;
 
 impl Postrider {
     /// Starts with `hostname = "mx.test"`, one listener, and what is added.
@@ -82,15 +90,15 @@ impl Postrider {
         environment: &[(&'static str, PathBuf)],
     ) -> Self {
         configure(dir.path(), address, more);
-        let child = launch(dir.path(), environment);
-        Self { dir, address, child }
+        let (child, said) = launch(dir.path(), environment);
+        Self { dir, address, child, said }
     }
 
     /// Starts a daemon with a whole configuration.
     pub fn start_from(dir: TempDir, address: SocketAddr, text: &str) -> Self {
         fs::write(dir.path().join("postrider.toml"), text).unwrap();
-        let child = launch(dir.path(), &[]);
-        Self { dir, address, child }
+        let (child, said) = launch(dir.path(), &[]);
+        Self { dir, address, child, said }
     }
 
     pub fn config(&self) -> PathBuf {
@@ -195,8 +203,27 @@ impl Postrider {
     }
 }
 
+impl Postrider {
+    /// What a failed test leaves for its reader: `cargo xtask test` repeats these lines.
+    fn testify(&self) {
+        for arguments in [["queue", "list"], ["status", "--json"]] {
+            let asked =
+                Command::new(binary()).args(arguments).env("POSTRIDER_CONFIG", self.config()).output();
+            for line in asked.iter().flat_map(|output| output.stdout.lines()).map_while(Result::ok).take(8) {
+                eprintln!("daemon: {line}");
+            }
+        }
+        for line in self.said.lock().iter().flat_map(|said| said.iter()) {
+            eprintln!("daemon: {line}");
+        }
+    }
+}
+
 impl Drop for Postrider {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.testify();
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -213,7 +240,7 @@ fn configure(dir: &Path, address: SocketAddr, more: &str) {
 }
 
 /// Starts the daemon in this folder and waits until it listens.
-fn launch(dir: &Path, environment: &[(&'static str, PathBuf)]) -> Child {
+fn launch(dir: &Path, environment: &[(&'static str, PathBuf)]) -> (Child, Said) {
     let mut child = Command::new(binary())
         .args(["serve", "--config", "postrider.toml"])
         .current_dir(dir)
@@ -225,8 +252,16 @@ fn launch(dir: &Path, environment: &[(&'static str, PathBuf)]) -> Child {
         .unwrap();
     let stderr = child.stderr.take().unwrap();
     let (tell, told) = mpsc::channel();
+    let last = Said::default();
+    let lines = last.clone();
     std::thread::spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            let mut lines = lines.lock().unwrap();
+            if lines.len() == LINES_KEPT {
+                lines.pop_front();
+            }
+            lines.push_back(line.clone());
+            drop(lines);
             if std::env::var_os("POSTRIDER_TEST_LOG").is_some() {
                 eprintln!("{line}");
             }
@@ -236,7 +271,7 @@ fn launch(dir: &Path, environment: &[(&'static str, PathBuf)]) -> Child {
     let mut said = Vec::new();
     loop {
         match told.recv_timeout(WAIT_TIMEOUT) {
-            Ok(line) if line.contains("listening on") => return child,
+            Ok(line) if line.contains("listening on") => return (child, last),
             Ok(line) => said.push(line),
             Err(_) => panic!("the daemon did not start: {said:#?}"),
         }

@@ -87,7 +87,11 @@ impl Seen {
             self.is_message_next = false;
             self.panics.last_mut().into_iter().for_each(|(_, said)| *said += text);
         }
-        if let Some(name) = text.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
+        if text.starts_with("daemon: ") && self.shown.is_none() {
+            self.panics.last_mut().into_iter().for_each(|(_, said)| *said += &format!("\n      {text}"));
+        } else if let Some(name) =
+            text.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
+        {
             self.shown = Some(name.trim_end_matches(" - should panic").to_owned());
         } else if let Some(place) = place_of_panic(text) {
             if let Some(name) = self.shown.take() {
@@ -198,6 +202,7 @@ test of_a_test_in_the_output ... ok
 
 thread 'a_stop' (711) panicked at tests/flow.rs:3:5:
 the queue has 2 messages
+daemon: deferred: no answer
 thread 'another' (712) panicked at tests/common.rs:1:1:
 later
 
@@ -217,7 +222,7 @@ error: 2 targets failed:
         assert_eq!(
             told(lines),
             "test: 3 failed:\n  -p postrider --test flow a_stop\n    tests/flow.rs:3:5: the queue has 2 \
-             messages\n  -p postrider --test flow twice\n  -p mail --doc crates/mail/src/lib.rs - Domain (line 5)"
+             messages\n      daemon: deferred: no answer\n  -p postrider --test flow twice\n  -p mail --doc crates/mail/src/lib.rs - Domain (line 5)"
         );
     }
 
