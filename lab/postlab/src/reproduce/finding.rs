@@ -188,7 +188,7 @@ impl Finding {
         }
     }
 
-    /// Returns the condition on the size: `in seeds`, `> 1`; nothing where it is not compared.
+    /// Returns the condition on the size, as the experiments have it: `in seeds`, `> 1`; nothing where it is not compared.
     pub(super) fn prediction(&self) -> &str {
         let condition = self.expression.rfind(')').map_or("", |at| &self.expression[at + 1..]);
         condition.trim()
@@ -224,18 +224,23 @@ impl Finding {
             condition => format!("{verdict}: {condition}"),
         };
         let condition = self.judged.as_ref().map_or("", |judged| judged.condition.as_str());
-        (with(self.direction(), condition), with(self.size(), self.prediction()))
+        let size = match self.prediction() {
+            "in seeds" => "the text's range",
+            "near seeds" => "near the text's figure",
+            prediction => prediction,
+        };
+        (with(self.direction(), condition), with(self.size(), size))
     }
 
-    /// Open questions first, then what differs, first in its direction, then in its size; then what is not judged.
+    /// What differs first, in its direction and then in its size; open questions after what agrees; then what is not judged.
     pub(super) fn order(&self) -> (u8, u8, Seed) {
         let place = |verdict: &Verdict| match verdict {
-            Verdict::CannotTell(_) => 0,
-            Verdict::Above | Verdict::Below => 1,
-            Verdict::Agrees => 2,
+            Verdict::Above | Verdict::Below => 0,
+            Verdict::Agrees => 1,
+            Verdict::CannotTell(_) => 2,
         };
         let Some(judged) = &self.judged else { return (3, 0, self.seed) };
-        let size = judged.size.as_ref().map_or(2, |(_, size)| place(size));
+        let size = judged.size.as_ref().map_or(1, |(_, size)| place(size));
         (place(&judged.direction), size, self.seed)
     }
 }
@@ -348,7 +353,7 @@ mod tests {
         assert_eq!(of(&above), ("agrees", "differs", sentence));
         let below = judged(Some(&record(&[(5.0, 10.0); 3])));
         assert_eq!(of(&below), ("differs", "differs", "Slower. Cause: unknown."));
-        assert_eq!(below.verdicts(), ("differs: > 1".into(), "differs: in seeds".into()));
+        assert_eq!(below.verdicts(), ("differs: > 1".into(), "differs: the text's range".into()));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use clap::{Args, ValueEnum};
 pub(crate) use finding::thousands;
 use finding::{Finding, findings, measured, unread};
 use notes::PageNotes;
-use record::Record;
+use record::{Disk, Record};
 use seeds::Seeds;
 use std::{
     fmt::Write as _,
@@ -55,7 +55,7 @@ pub(crate) struct ReproduceArgs {
     #[arg(long, conflicts_with = "again")]
     page: bool,
     /// Texts for the page: `introduction`, in Markdown, and in `[open]` an explanation for each inconclusive finding, by name
-    /// [default: notes.toml in the directory of the results, if it exists]
+    /// [default: reproduce-notes.toml in the directory of the results, if it exists]
     #[arg(long, value_name = "FILE")]
     notes: Option<PathBuf>,
     /// Findings of another day, to see which figures repeat: the `reproduce.json` next to their page
@@ -139,7 +139,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, Failure> {
     let is_good = args.page || measure(args, &steps, &results)?;
     let seeds = Seeds::new()?;
     let keep = |step: Step| {
-        let record = Record::read(&results, &step.name);
+        let record = Record::read(&results, &step.name)?;
         let findings = findings(&step, record.as_ref(), &seeds)?;
         Ok(Kept { step, record, findings })
     };
@@ -208,7 +208,7 @@ fn measure(args: &ReproduceArgs, steps: &[Step], results: &Path) -> Result<bool,
     let wanted: Vec<&Step> = steps.iter().filter(is_wanted).collect();
     // A run that was killed has left its own.
     scratch::remove_kept(&record::kept_scratch(results))?;
-    let mut is_good = true;
+    let (mut is_good, disk) = (true, Disk::new(&disk)?);
     for (i, step) in wanted.iter().enumerate() {
         if stop.load(Relaxed) {
             is_good = false;
@@ -222,7 +222,7 @@ fn measure(args: &ReproduceArgs, steps: &[Step], results: &Path) -> Result<bool,
             continue;
         }
         let unread =
-            Record::read(results, &step.name).map(|record| unread(step, &record)).unwrap_or_default();
+            Record::read(results, &step.name)?.map(|record| unread(step, &record)).unwrap_or_default();
         if !unread.is_empty() {
             // Some tools print none where the time was too short.
             eprintln!("  the output has no figure for: {}", unread.join(", "));
@@ -237,12 +237,13 @@ fn one(
     args: &ReproduceArgs,
     step: &Step,
     results: &Path,
-    disk: &Path,
+    disk: &Disk,
     stop: &AtomicBool,
 ) -> Result<(), String> {
-    let (commands, wanted) = (step.commands(args.quick, Places { disk, results }), step.rounds(args.quick));
+    let places = Places { disk: disk.path(), results };
+    let (commands, wanted) = (step.commands(args.quick, places), step.rounds(args.quick));
     let lines: Vec<String> = commands.iter().map(step::Command::line).collect();
-    let kept = Record::read(results, &step.name).filter(|record| !args.again && record.commands == lines);
+    let kept = Record::read(results, &step.name)?.filter(|record| !args.again && record.commands == lines);
     let fresh =
         || Record { step: step.name.clone(), quick: args.quick, commands: lines, ..Record::default() };
     if kept.as_ref().is_some_and(|record| record.rounds.len() >= wanted) {
@@ -260,7 +261,7 @@ fn one(
     let missing = step.missing().map_or(Ok(()), Err);
     let result =
         missing.and_then(|()| record::measure(step, &commands, &mut record, wanted, (results, disk), stop));
-    let has_other_rounds = Record::read(results, &step.name).is_some_and(|kept| !kept.rounds.is_empty());
+    let has_other_rounds = Record::read(results, &step.name)?.is_some_and(|kept| !kept.rounds.is_empty());
     if let Err(error) = &result
         && (!has_other_rounds || !record.rounds.is_empty())
     {
@@ -297,10 +298,10 @@ fn count(kept: &[Kept]) -> String {
 
 /// What the columns of the conclusions mean.
 const METHOD: &str = "Each finding is judged twice. *Direction*: does the statement of the text hold here, as a condition on the ratio that was measured? *Size*: is the effect as large, within \
-     the range of the machines of the text (`in seeds`), from half to twice the effect of its one machine on a logarithmic scale (`near seeds`), or as written? A finding agrees or differs if the whole interval lies inside or outside; \
+     the range of the machines of the text (*the text's range*), from half to twice the effect of its one machine on a logarithmic scale (*near the text's figure*), or as written? A finding agrees or differs if the whole interval lies inside or outside; \
      otherwise, with fewer than three rounds, with rounds that lie further apart than half of their median, or with a remark such as a busy machine, it cannot be told.";
 
-/// All findings, open questions first.
+/// All findings, those that differ first.
 fn ordered(kept: &[Kept]) -> Vec<&Finding> {
     let mut all: Vec<&Finding> = kept.iter().flat_map(|kept| &kept.findings).collect();
     all.sort_by_key(|finding| finding.order());

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use std::{collections::BTreeMap, fs, io::ErrorKind, path::Path};
 
 /// The file of the notes in a directory of results, unless another is named.
-pub(super) const NAME: &str = "notes.toml";
+pub(super) const NAME: &str = "reproduce-notes.toml";
 
 /// The notes on the results.
 #[derive(Debug, Default, Deserialize)]

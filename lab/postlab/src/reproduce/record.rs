@@ -12,8 +12,10 @@ use crate::{
     scratch, signals,
     sink::served::Served,
 };
+use rustix::fs::IFlags;
 use serde::{Deserialize, Serialize};
 use std::{
+    cell::Cell,
     fs, io,
     path::{Path, PathBuf},
     process::{self, Output, Stdio},
@@ -67,8 +69,17 @@ const TOO_SHORT_SECONDS: f64 = 0.1;
 
 impl Record {
     /// Reads the record of a step, if there is one.
-    pub(super) fn read(results: &Path, name: &str) -> Option<Self> {
-        serde_json::from_str(&fs::read_to_string(path(results, name)).ok()?).ok()
+    ///
+    /// # Errors
+    /// The file is there, and is no record.
+    pub(super) fn read(results: &Path, name: &str) -> Result<Option<Self>, String> {
+        let path = path(results, name);
+        let say = |e: &dyn std::fmt::Display| format!("read {}: {e}", path.display());
+        match fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text).map(Some).map_err(|e| say(&e)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(say(&error)),
+        }
     }
 
     /// Writes it, in one piece.
@@ -167,24 +178,93 @@ pub(super) fn measure(
     commands: &[Command],
     record: &mut Record,
     wanted: usize,
-    (results, disk): (&Path, &Path),
+    (results, disk): (&Path, &Disk),
     stop: &AtomicBool,
 ) -> Result<(), String> {
     if record.rounds.is_empty() {
-        record.machine = Machine::here(disk);
+        record.machine = Machine::here(&disk.path);
     }
     record.failed = None;
     while record.rounds.len() < wanted {
-        let mut round = look(disk);
-        for command in commands {
-            round
-                .runs
-                .push(output(command, (results, disk), stop).map_err(|e| format!("{}: {e}", step.name))?);
+        let mut round = look(&disk.path);
+        // Each round begins with another command: whoever follows one that is hard on the machine shall not do so in every round.
+        let first = record.rounds.len();
+        let mut runs: Vec<(usize, Run)> = Vec::new();
+        for i in (0..commands.len()).map(|i| (i + first) % commands.len()) {
+            let run =
+                output(&commands[i], (results, disk), stop).map_err(|e| format!("{}: {e}", step.name))?;
+            runs.push((i, run));
         }
+        runs.sort_by_key(|(i, _)| *i);
+        round.runs = runs.into_iter().map(|(_, run)| run).collect();
         record.rounds.push(round);
         record.write(results)?;
     }
     Ok(())
+}
+
+/// The measured directory, with a fresh one in it for each command. On ext4 each of these has inodes in another place: for a
+/// minute ext4 looks at every inode of a file that was removed before it takes another one, so that what a command removes would
+/// make the next one several times slower.
+#[derive(Debug)]
+pub(super) struct Disk {
+    /// As it was given.
+    path: PathBuf,
+    fresh: PathBuf,
+    count: Cell<u32>,
+}
+
+impl Disk {
+    pub(super) fn new(path: &Path) -> Result<Self, String> {
+        let fresh = path.join(format!("postlab-steps-{}", process::id()));
+        fs::create_dir(&fresh).map_err(|e| format!("make {}: {e}", fresh.display()))?;
+        let spread = |fresh: &Path| -> io::Result<()> {
+            let directory = fs::File::open(fresh)?;
+            let flags = rustix::fs::ioctl_getflags(&directory)?;
+            Ok(rustix::fs::ioctl_setflags(&directory, flags | IFlags::TOPDIR)?)
+        };
+        // Other file systems have no such flag, and no need of it.
+        let _ = spread(&fresh);
+        Ok(Self { path: path.to_owned(), fresh, count: Cell::new(0) })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn fresh(&self) -> Result<Fresh, String> {
+        self.count.set(self.count.get() + 1);
+        let path = self.fresh.join(self.count.get().to_string());
+        fs::create_dir(&path).map_err(|e| format!("make {}: {e}", path.display()))?;
+        Ok(Fresh(path))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.fresh);
+    }
+}
+
+/// A directory for a command. It stays if the command has left something in it: removing that makes the next one slower.
+struct Fresh(PathBuf);
+
+impl Fresh {
+    /// Returns a word of the command with this directory in place of the measured one.
+    fn placed(&self, word: &str, (results, disk): (&Path, &Disk)) -> String {
+        let [results, disk] = [results, &disk.path].map(|path| path.display().to_string());
+        if word.contains(&results) {
+            word.to_owned()
+        } else {
+            word.replace(&disk, &self.0.display().to_string())
+        }
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
 }
 
 /// Looks at the use that others make of the machine, in a moment in which nothing of ours runs.
@@ -218,7 +298,7 @@ fn processors() -> Option<(u64, u64)> {
     Some((all - ticks.get(3)? - ticks.get(4)?, all))
 }
 
-fn output(command: &Command, (results, disk): (&Path, &Path), stop: &AtomicBool) -> Result<Run, String> {
+fn output(command: &Command, (results, disk): (&Path, &Disk), stop: &AtomicBool) -> Result<Run, String> {
     let program = std::env::current_exe().map_err(|e| format!("find this program: {e}"))?;
     let own = program.display().to_string();
     let mut process = process::Command::new(&program);
@@ -234,8 +314,9 @@ fn output(command: &Command, (results, disk): (&Path, &Path), stop: &AtomicBool)
         }
         None => None,
     };
-    let mount =
-        command.words.iter().find_map(|word| Mount::named(word)).map(|name| Mount::new(name, results, disk));
+    let fresh = disk.fresh()?;
+    let mount = command.words.iter().find_map(|word| Mount::named(word));
+    let mount = mount.map(|name| Mount::new(name, results, &fresh.0));
     let mount = mount.transpose()?;
     let endpoint = relay.as_ref().map(|relay| relay.endpoint.clone()).unwrap_or_default();
     let word = |word: &'_ String| match word.as_str() {
@@ -243,14 +324,17 @@ fn output(command: &Command, (results, disk): (&Path, &Path), stop: &AtomicBool)
         "postlab" => own.clone(),
         "SINK" => address.clone(),
         word if word.starts_with(PEER) => endpoint.clone(),
-        word => mount.as_ref().map_or_else(|| word.to_owned(), |mount| mount.placed(word)),
+        word => match &mount {
+            Some(mount) => mount.placed(word),
+            None => fresh.placed(word, (results, disk)),
+        },
     };
     process.args(command.words.iter().map(word));
     process.envs(command.env.iter().cloned()).env("POSTLAB_PEERS", results.join("peers"));
     process.env(OWNER, process::id().to_string());
     // A scenario's servers have their queues there.
-    process.env("TMPDIR", disk);
-    process.current_dir(results).stdin(Stdio::null());
+    process.env("TMPDIR", &fresh.0);
+    process.current_dir(&fresh.0).stdin(Stdio::null());
     if command.words.iter().any(|word| word == "queuedirs") {
         process.env(scratch::KEEP, kept_scratch(results));
     }
@@ -381,9 +465,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let one = record(vec![round(0.5, "1 1", 2.0)]);
         one.write(directory.path()).unwrap();
-        let read = Record::read(directory.path(), "x").unwrap();
+        let read = Record::read(directory.path(), "x").unwrap().unwrap();
         assert_eq!((read.rounds.len(), read.rounds[0].busy_share), (1, 0.5));
-        assert!(Record::read(directory.path(), "y").is_none());
+        assert!(Record::read(directory.path(), "y").unwrap().is_none());
+        fs::write(path(directory.path(), "x"), "{").unwrap();
+        assert!(Record::read(directory.path(), "x").unwrap_err().contains("x.json: EOF"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     address::{Endpoint, Family},
+    device::Device,
     relay::sessions_text,
     rounds::{Progress, beside},
     sink::{SinkCounts, SinkState, StoreCounts, served::Served},
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
+    fs::File,
     os::unix::process::CommandExt as _,
     path::Path,
     process::{Command, Stdio},
@@ -171,6 +173,13 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
     let first = before.messages;
     let idle = mta.map_or(Ok(Vec::new()), |mta| idle::open(&mta.endpoint, variant.idle))?;
     let gauge = mta.map(ResourceMonitor::new);
+    // A store without an MTA is the sink's own, in the current directory.
+    let store = mta.is_none() && before.store.is_some();
+    let disk = store.then(|| Device::below(Path::new(".")).ok()).flatten();
+    if disk.is_some() {
+        sync_store()?;
+    }
+    let traffic = disk.as_ref().and_then(Device::traffic);
     let plan = args.plan();
     let begin = plan.begin();
     let moments = Mutex::new(Vec::new());
@@ -209,7 +218,14 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
     let got = received();
     let after = sink.sink_state.counts();
     let drained_seconds = drained_seconds(&sink.sink_state, begin, &report);
-    let measured = gauge.map(|gauge| gauge.read(got)).unwrap_or_default();
+    let mut measured = gauge.map(|gauge| gauge.read(got)).unwrap_or_default();
+    if let Some((before, disk)) = traffic.zip(disk) {
+        sync_store()?;
+        let of_message = |count: u64| (got > 0).then(|| count as f64 / got as f64);
+        let written = disk.traffic().map(|now| now.since(before));
+        measured.writes_per_message = written.and_then(|written| of_message(written.writes));
+        measured.flushes_per_message = written.and_then(|written| of_message(written.flushes));
+    }
     Ok(Run {
         kind: Kind::Ceiling,
         variant: String::new(),
@@ -244,6 +260,12 @@ pub(crate) fn drained_seconds(sink: &SinkState, begin: Instant, report: &Report)
 /// Returns the work of the store between two moments.
 fn stored_between(before: &SinkCounts, after: &SinkCounts) -> Option<StoreCounts> {
     after.store.map(|store| store.since(before.store.unwrap_or_default()))
+}
+
+/// Writes what waits to be written, which must not count among the writes of another run.
+fn sync_store() -> Result<(), String> {
+    let synced = File::open(".").and_then(|place| Ok(rustix::fs::syncfs(&place)?));
+    synced.map_err(|e| format!("sync the store: {e}"))
 }
 
 fn push(moments: &Mutex<Vec<Moment>>, moment: Moment) {

@@ -54,15 +54,14 @@ fn a_verdict_needs_rounds_and_calm_and_names_the_count_that_was_measured() {
     let filename = line(&text, FILENAME);
     assert!(
         filename.starts_with("| S1 |")
-            && filename.contains("| 0.31× | 0.25× (0.22–0.27) | agrees: < 1 | agrees: near seeds |"),
+            && filename
+                .contains("| 0.31× | 0.25× (0.22–0.27) | agrees: < 1 | agrees: near the text's figure |"),
         "{filename}"
     );
     // From 0.98 to 1.05 times: neither above 1 nor below, and neither within 1.03 to 1.12 nor outside.
-    assert!(
-        line(&text, "Sendmail 8: host to priority").contains(
-            "| cannot tell: > 1 | cannot tell: near seeds | Open: the interval reaches over the edge"
-        )
-    );
+    assert!(line(&text, "Sendmail 8: host to priority").contains(
+        "| cannot tell: > 1 | cannot tell: near the text's figure | Open: the interval reaches over the edge"
+    ));
     assert!(
         line(&text, "Sendmail 8: time to priority")
             .contains("| cannot tell: in 0.9..1.1 | Open: no figure in what was measured. |")
@@ -98,7 +97,7 @@ fn a_verdict_needs_rounds_and_calm_and_names_the_count_that_was_measured() {
     keep(results, &record("/d", &calm[..1], 0.0));
     assert!(
         line(&page(results).0, FILENAME)
-            .contains("| cannot tell: near seeds | Open: one round: at least 3 are needed. |")
+            .contains("| cannot tell: near the text's figure | Open: one round: at least 3 are needed. |")
     );
     keep(results, &record("/d", &calm, 0.9));
     assert!(
@@ -107,7 +106,10 @@ fn a_verdict_needs_rounds_and_calm_and_names_the_count_that_was_measured() {
     keep(results, &record("/d", &[[100, 400, 1], [100, 410, 1], [100, 390, 1]], 0.0));
     let slower = page(results).0;
     let filename = line(&slower, FILENAME);
-    assert!(filename.contains("| 4.00× (3.90–4.10) | differs: < 1 | differs: near seeds |"), "{filename}");
+    assert!(
+        filename.contains("| 4.00× (3.90–4.10) | differs: < 1 | differs: near the text's figure |"),
+        "{filename}"
+    );
     assert!(filename.contains("more than then (0.31). Cause: the order looks each file up"), "{filename}");
     // Nobody knows why host should take a hundredth.
     assert!(line(&slower, "Sendmail 8: host to priority").contains(" Cause: unknown. |"), "{slower}");
@@ -116,7 +118,8 @@ fn a_verdict_needs_rounds_and_calm_and_names_the_count_that_was_measured() {
     let apart = page(results).0;
     assert!(line(&apart, FILENAME).contains("Open: REPEATS DISAGREE: 0.1"), "{apart}");
     assert!(
-        line(&apart, "Sendmail 8: host to priority").contains("| agrees: > 1 | differs: near seeds |"),
+        line(&apart, "Sendmail 8: host to priority")
+            .contains("| agrees: > 1 | differs: near the text's figure |"),
         "{apart}"
     );
 }
@@ -226,7 +229,7 @@ fn notes_explain_what_cannot_be_told_and_are_kept_by_the_page() {
     let directory = tempfile::tempdir().unwrap();
     // With two rounds nothing can be told.
     keep(directory.path(), &record(".", &[[100, 30, 105], [101, 31, 104]], 0.0));
-    let notes = directory.path().join("notes.toml");
+    let notes = directory.path().join("reproduce-notes.toml");
     let explained = "[open]\n\"Sendmail 8: host to priority, reading\" = \"Both open all files.\"\n";
     std::fs::write(&notes, format!("introduction = \"Run on a Monday.\"\n{explained}")).unwrap();
     for _ in 0..2 {
