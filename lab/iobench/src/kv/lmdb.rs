@@ -1,7 +1,11 @@
 //! LMDB: the copy-on-write B-tree of OpenLDAP.
 
 use super::backend::{Backend, Options, StepFactory};
-use lmdb::{Database, DatabaseFlags, Environment, Transaction as _, WriteFlags};
+use heed::{
+    Database, Env, EnvOpenOptions,
+    byteorder::NativeEndian,
+    types::{Bytes, U32},
+};
 use std::{ops::Range, path::Path};
 
 pub(super) const MAKER: StepFactory =
@@ -11,14 +15,19 @@ pub(super) const MAKER: StepFactory =
 const MAP_BYTES: usize = 4 << 30;
 
 struct Lmdb {
-    environment: Environment,
-    records: Database,
+    environment: Env,
+    records: Database<U32<NativeEndian>, Bytes>,
 }
 
+#[allow(unsafe_code)]
 fn open(path: &Path, _: &Options<'_>) -> Result<Box<dyn Backend>, String> {
-    let open = || -> lmdb::Result<Lmdb> {
-        let environment = Environment::new().set_map_size(MAP_BYTES).open(path)?;
-        let records = environment.create_db(None, DatabaseFlags::INTEGER_KEY)?;
+    let open = || -> heed::Result<Lmdb> {
+        // SAFETY: the file is mapped into memory, where no other program may change it. It lies in a scratch directory that this
+        // process has just made, and is opened once.
+        let environment = unsafe { EnvOpenOptions::new().map_size(MAP_BYTES).open(path)? };
+        let mut transaction = environment.write_txn()?;
+        let records = environment.create_database(&mut transaction, None)?;
+        transaction.commit()?;
         Ok(Lmdb { environment, records })
     };
     Ok(Box::new(open().map_err(|e| e.to_string())?))
@@ -26,10 +35,10 @@ fn open(path: &Path, _: &Options<'_>) -> Result<Box<dyn Backend>, String> {
 
 impl Backend for Lmdb {
     fn put(&mut self, keys: Range<u32>, value: &[u8]) -> Result<(), String> {
-        let write = || -> lmdb::Result<()> {
-            let mut transaction = self.environment.begin_rw_txn()?;
+        let write = || -> heed::Result<()> {
+            let mut transaction = self.environment.write_txn()?;
             for key in keys {
-                transaction.put(self.records, &key.to_ne_bytes(), &value, WriteFlags::empty())?;
+                self.records.put(&mut transaction, &key, value)?;
             }
             transaction.commit()
         };
