@@ -15,8 +15,9 @@ use crate::{
 use rustix::fs::IFlags;
 use serde::{Deserialize, Serialize};
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     fs, io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::{self, Output, Stdio},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -212,7 +213,16 @@ pub(super) struct Disk {
     path: PathBuf,
     fresh: PathBuf,
     count: Cell<u32>,
+    /// Places of inodes, and when they were used.
+    recent: RefCell<Vec<(u64, Instant)>>,
 }
+
+/// Inodes of the stretch that ext4 chooses for a directory: 16 groups of 8,192.
+const STRETCH_INODES: u64 = 16 * 8192;
+/// So long does ext4 look at removed inodes, and a little.
+const REMEMBERED: Duration = Duration::from_secs(90);
+/// Directories that are made until one lies apart from the recent ones.
+const TRIES: u32 = 20;
 
 impl Disk {
     pub(super) fn new(path: &Path) -> Result<Self, String> {
@@ -225,18 +235,30 @@ impl Disk {
         };
         // Other file systems have no such flag, and no need of it.
         let _ = spread(&fresh);
-        Ok(Self { path: path.to_owned(), fresh, count: Cell::new(0) })
+        Ok(Self { path: path.to_owned(), fresh, count: Cell::new(0), recent: RefCell::default() })
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
+    /// A new directory whose inodes lie apart from those of the last ones, if that can be had.
     fn fresh(&self) -> Result<Fresh, String> {
-        self.count.set(self.count.get() + 1);
-        let path = self.fresh.join(self.count.get().to_string());
-        fs::create_dir(&path).map_err(|e| format!("make {}: {e}", path.display()))?;
-        Ok(Fresh(path))
+        let mut recent = self.recent.borrow_mut();
+        recent.retain(|(_, used)| used.elapsed() < REMEMBERED);
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            self.count.set(self.count.get() + 1);
+            let path = self.fresh.join(self.count.get().to_string());
+            let made = fs::create_dir(&path).and_then(|()| Ok(fs::metadata(&path)?.ino() / STRETCH_INODES));
+            let place = made.map_err(|e| format!("make {}: {e}", path.display()))?;
+            let new = Fresh(path);
+            if tries == TRIES || recent.iter().all(|(used, _)| *used != place) {
+                recent.push((place, Instant::now()));
+                return Ok(new);
+            }
+        }
     }
 }
 
