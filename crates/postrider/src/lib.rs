@@ -1,20 +1,8 @@
 //! The two programs of the mail server: the daemon with its command line, and the import from other mail servers, which the
 //! daemon does not have inside. Under the names `sendmail`, `mailq` and `newaliases` the first behaves as those commands do.
 
-mod access;
 mod applets;
-mod archive;
 mod cli;
-mod imported;
-mod journal;
-mod map_entries;
-mod map_faults;
-mod open_files;
-mod port_owner;
-mod serve;
-mod site_files;
-mod spool_room;
-mod unnamed_spools;
 
 use std::{ffi::OsString, process::ExitCode};
 use submission::sendmail;

@@ -7,11 +7,10 @@ pub(crate) use dkim::{DkimCommand, KeyKind};
 pub(crate) use import::{ImportArgs, ImportCli, ImportCommand};
 
 use clap::{Args, Parser, Subcommand};
+use console::VERSION;
 use control::{Action, Status};
 use std::path::PathBuf;
-
-/// The version and commit that `--version` prints, such as `0.1.0 (abc1234567)`.
-pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("POSTRIDER_COMMIT"), ")");
+use upkeep::{BackupArgs, BundleArgs, DoctorArgs, RestoreArgs, SpoolCommand};
 
 /// A mail transfer agent: accepts mail by SMTP, stores it durably before it replies 250, and delivers it
 ///
@@ -216,69 +215,6 @@ pub(crate) struct ListenerArgs {
     /// The option can be repeated.
     #[arg(long, value_name = "LISTENER")]
     pub(crate) listener: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DoctorArgs {
-    /// Skip checks that need the network: no look-ups, no connections to other machines
-    #[arg(long)]
-    pub(crate) offline: bool,
-    /// The domain whose mail server to look up and connect to
-    #[arg(long, value_name = "DOMAIN", default_value = "gmail.com")]
-    pub(crate) domain: String,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BundleArgs {
-    /// The file to write, or a directory in which to write postrider-support-TIME.tar.zst
-    #[arg(value_name = "FILE|DIR", default_value = ".")]
-    pub(crate) to: PathBuf,
-    /// Keep addresses, host names, logins and IP addresses as they are
-    #[arg(long)]
-    pub(crate) with_addresses: bool,
-    /// Hours of the history to include as the workload
-    #[arg(long, value_name = "HOURS", default_value_t = 24)]
-    pub(crate) hours: u64,
-    /// Skip checks that need the network, as `postrider doctor --offline` does
-    #[arg(long)]
-    pub(crate) offline: bool,
-    /// The domain whose mail server to look up and connect to, as in `postrider doctor`
-    #[arg(long, value_name = "DOMAIN", default_value = "gmail.com")]
-    pub(crate) domain: String,
-    /// List the contents only; write nothing
-    #[arg(long, short = 'n')]
-    pub(crate) dry_run: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BackupArgs {
-    /// The file to write, or a directory in which to write postrider-HOSTNAME-TIME.tar.zst
-    #[arg(value_name = "FILE|DIR")]
-    pub(crate) to: PathBuf,
-    /// Also copy private keys and the files with passwords for other servers
-    #[arg(long)]
-    pub(crate) with_secrets: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RestoreArgs {
-    /// The archive of `postrider backup`
-    #[arg(value_name = "ARCHIVE")]
-    pub(crate) archive: PathBuf,
-    /// The spool to write to, an empty or missing directory; without it, the spools of the configuration
-    #[arg(long, value_name = "DIR")]
-    pub(crate) spool: Option<PathBuf>,
-    /// Write the configuration, its files and the messages of the drop directory to this directory, and queue no mail
-    ///
-    /// The directory is created; if it exists, it must be empty and writable by you only.
-    #[arg(long, value_name = "DIR", conflicts_with = "spool")]
-    pub(crate) files: Option<PathBuf>,
-    /// Verify the archive and list what is in it; write nothing
-    #[arg(long, short = 'n')]
-    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Args)]
@@ -609,79 +545,6 @@ pub(crate) struct RunArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum SpoolCommand {
-    /// Verify every record of the spool
-    ///
-    /// Prints one line for each fault. `damaged` is a range of bytes whose checksum is wrong. `corrupt` says
-    /// what the damage means: missing batches, a missing segment, or a message whose content is lost.
-    /// `cannot be read` is a range for which the disk returned an error: the bytes may be good, so repair
-    /// the cause and check again. `quarantined` is a damaged file NAME.quarantined that is no longer used; it is
-    /// reported until you remove it. The exit code is 0 if the spool is sound, and 65 if there is any
-    /// fault. Nothing in the spool is changed.
-    Check {
-        /// The spool to check; without it, all configured spools
-        #[arg(long, value_name = "DIR")]
-        path: Option<PathBuf>,
-        /// Print JSON: one line with one object for each spool
-        #[arg(long)]
-        json: bool,
-    },
-    /// Print the records as text, one per line, in the order in which they were written
-    Dump {
-        /// Print only the records of the message with this queue id
-        id: Option<String>,
-        /// Print the content, too
-        #[arg(long)]
-        content: bool,
-        /// The spool to read; without it, that of [spool]
-        #[arg(long, value_name = "DIR")]
-        path: Option<PathBuf>,
-    },
-    /// Write messages from damaged segments to files
-    ///
-    /// Writes each message that is neither queued nor known to be finished: from damaged segments, from
-    /// quarantined files (NAME.quarantined), and those that are kept out of the queue because a part of
-    /// their content is lost. A message that is provably whole is written to ID.mail, and one that lacks a
-    /// part of its content to ID.incomplete. To send a whole message, move its file into the drop
-    /// directory. But look for its id in the log first: the record of its delivery may be among the
-    /// damage. Places that cannot be read now are named; repair the cause and run the command again.
-    /// Nothing in the spool is changed.
-    Salvage {
-        /// The directory to write to; without it, `quarantine` in `data_dir`
-        #[arg(long, value_name = "DIR")]
-        into: Option<PathBuf>,
-        /// The spool to read; without it, that of [spool]
-        #[arg(long, value_name = "DIR")]
-        path: Option<PathBuf>,
-    },
-    /// Copy every message into a new spool of another backend
-    ///
-    /// The daemon must not be running. The old spool is not changed. If you are root, the command runs as the owner of
-    /// `data_dir`, so that the daemon can open the files; the new directory, or the one in which it is created, must
-    /// belong to that user.
-    Convert {
-        /// The backend of the new spool
-        #[arg(long, value_enum)]
-        to: NewBackend,
-        /// The directory of the new spool, which must be empty or missing
-        #[arg(long, value_name = "DIR")]
-        into: PathBuf,
-        /// Convert the spool of this queue group; without it, that of [spool]
-        #[arg(long, value_name = "NAME")]
-        group: Option<String>,
-    },
-}
-
-/// A backend that a spool can be converted to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum NewBackend {
-    /// One log in segments for all messages
-    Log,
-    /// Queue directories: two files for each message
-    QueueDirs,
 }
 
 impl QueueCommand {

@@ -1,9 +1,10 @@
 //! `postrider auth`: makes lines of a file of users, and tries passwords.
 
-use super::{CliError, Ending, args::HashScheme, map::runtime};
+use super::{CliError, Ending, args::HashScheme};
 use accept::logins::{DovecotAuth, MapUsers, TokenVerifier, random};
 use auth::{Introspected, NewScheme, ScramHash, Secret};
 use config::{Settings, UserStore, read_passwd};
+use console::runtime;
 use control::Exit;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use std::{
@@ -44,7 +45,7 @@ pub(super) fn test(user: &str, settings: &Settings, out: &mut dyn Write) -> Endi
         }
         Some(UserStore::Map(map)) => {
             let users = MapUsers::new(accept::maps(settings, None), map.clone());
-            let found = super::map::runtime()?.block_on(users.get(user));
+            let found = console::runtime()?.block_on(users.get(user));
             let found = found.map_err(|e| CliError::new(Exit::TempFail, e.to_string()))?;
             found.map(|found| found.login).ok_or_else(|| format!("{map}, or locked there"))
         }

@@ -1,11 +1,13 @@
 //! `postrider certificate`: the certificates of the daemon, and a new one from the authority.
 
-use super::{CliError, Ending, args::CertificateCommand, daemon, print};
-use crate::serve::site_warnings::date;
+use super::{CliError, Ending, args::CertificateCommand};
 use config::Settings;
+use console::print;
 use control::{CertificateInfo, Exit, RenewalInfo, Request, Response};
 use mail::UnixMillis;
+use server::site_warnings::date;
 use std::{io::Write, thread::sleep, time::Duration};
+use upkeep::ask;
 
 /// The daemon is asked for the end of a renewal this often, and so many times.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
@@ -21,7 +23,7 @@ pub(super) fn run(command: &CertificateCommand, settings: &Settings, out: &mut d
 
 fn ask(settings: &Settings) -> Result<(Vec<CertificateInfo>, Option<RenewalInfo>), CliError> {
     let (mut certificates, mut renewal) = (Vec::new(), None);
-    daemon::ask(settings, &Request::Certificates, &mut |response| {
+    ask::ask(settings, &Request::Certificates, &mut |response| {
         match response {
             Response::Certificate(seen) => certificates.push(seen),
             Response::Renewal(seen) => renewal = Some(seen),
@@ -85,7 +87,7 @@ fn renew(settings: &Settings, out: &mut dyn Write) -> Ending {
         )
     };
     let before = ask(settings)?.1.ok_or_else(none)?;
-    daemon::ask(settings, &Request::Renew, &mut |_| Ok(()))?;
+    ask::ask(settings, &Request::Renew, &mut |_| Ok(()))?;
     for _ in 0..LOOKS {
         let now = ask(settings)?.1.ok_or_else(none)?;
         if now.obtained > before.obtained {

@@ -1,13 +1,13 @@
 //! The hidden command that the daemon starts for deliveries: the supervisor, the helper, and the writer of one message.
 
 use super::{CliError, Ending, find_config, load_config};
-use crate::serve::helper;
 use config::Purpose;
 use control::Exit;
 use delivery::helper::{Job, serve, supervise};
 use mail::{Enhanced, Outcome};
 use rustix::{net::sockopt::socket_type, process::geteuid};
 use sandbox::{Identity, Rules};
+use server::helper;
 use std::{
     os::fd::{AsFd as _, OwnedFd},
     path::Path,

@@ -3,14 +3,14 @@
 use super::{
     CliError, Ending,
     args::{DkimCommand, KeyKind},
-    map::runtime,
 };
-use crate::serve::wiring;
 use authn::{Algorithm, SigningKey, tag_value};
 use config::{DomainPattern, Settings, Sign, SignWith, is_selector, signing_key};
+use console::runtime;
 use control::Exit;
 use mail::Domain;
 use route::dns::Lookup;
+use server::wiring;
 use std::{
     fs::OpenOptions,
     io::Write,

@@ -3,11 +3,12 @@
 use super::{
     CliError, Ending,
     args::{HistoryArgs, HistoryCommand},
-    complain, print, timeline,
+    complain,
 };
 use config::Settings;
+use console::{print, timeline};
 use control::Exit;
-use history::{DiskFolder, Entry, Key, Page, Query, Reader, StoredEvent};
+use history::{Entry, Key, Page, Query, StoredEvent};
 use jiff::{Timestamp, civil, tz::TimeZone};
 use mail::{QueueId, pattern::bare_address};
 use report::{Event, UnixMicros};
@@ -26,43 +27,20 @@ pub(super) fn run(command: &HistoryCommand, settings: &Settings, out: &mut dyn W
     }
 }
 
-/// Opens the history to read it.
-///
-/// # Errors
-/// There is none, or this user may not read it.
-pub(super) fn open(settings: &Settings) -> Result<Reader, CliError> {
-    let path = settings.history.path.display();
-    Reader::open(&DiskFolder::new(&settings.history.path)).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            let why = if settings.history.enabled {
-                "the daemon makes it when it starts"
-            } else {
-                "it is switched off: write `enabled = true` in [history] and restart the daemon"
-            };
-            CliError::new(Exit::NoInput, format!("there is no history in {path}: {why}"))
-        }
-        io::ErrorKind::PermissionDenied => {
-            let text = "permission denied: only root and the daemon's own user may read the history";
-            CliError::new(Exit::NoPerm, format!("{path}: {text}"))
-        }
-        _ => CliError::new(Exit::IoErr, format!("read the history {path}: {error}")),
-    })
-}
-
 /// Returns the events of a message; none of a message that the history does not know. What is damaged is printed on standard error.
 ///
 /// # Errors
 /// As for [`open`].
 pub(super) fn timeline(settings: &Settings, id: QueueId) -> Result<Vec<StoredEvent>, CliError> {
     let mut problems = BTreeSet::new();
-    let events = open(settings)?.timeline(id, &mut problems);
+    let events = upkeep::open_history(settings)?.timeline(id, &mut problems);
     problems.iter().for_each(|problem| complain("postrider", &problem.to_string()));
     Ok(events)
 }
 
 fn query(args: &HistoryArgs, settings: &Settings, out: &mut dyn Write) -> Ending {
     let mut query = query_of(args, UnixMicros::now())?;
-    let reader = open(settings)?;
+    let reader = upkeep::open_history(settings)?;
     let (mut count, mut exit, mut has_domains_only) = (0, Exit::Ok, false);
     let mut problems = BTreeSet::new();
     loop {
@@ -196,7 +174,7 @@ fn print_entry(entry: &Entry, json: bool, out: &mut dyn Write) -> io::Result<()>
         let id = id.map(|id| id.to_string());
         let events: Vec<_> =
             events.iter().filter_map(|stored| Some(timeline::json(stored.at, &stored.event()?))).collect();
-        return super::print::json(&serde_json::json!({ "id": id, "events": events }), out);
+        return print::json(&serde_json::json!({ "id": id, "events": events }), out);
     }
     if let Some(id) = id {
         writeln!(out, "{}", heading(id, events))?;

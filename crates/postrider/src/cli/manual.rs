@@ -2,7 +2,7 @@
 
 mod examples;
 
-use super::{CliError, Ending, args::Cli, backup::output::replace_file};
+use super::{CliError, Ending, args::Cli};
 use clap::CommandFactory;
 use config::{KeyDoc, SectionDoc};
 use control::Exit;
@@ -13,6 +13,7 @@ use std::{
     path::Path,
 };
 use submission::sendmail::options::DOCS;
+use upkeep::replace_file;
 
 /// Writes postrider.1, a page for each command, sendmail.1 under its three names, and postrider.toml.5.
 pub(super) fn write(dir: &Path, out: &mut dyn Write) -> Ending {

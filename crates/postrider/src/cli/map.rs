@@ -1,18 +1,17 @@
 //! `postrider map`: look-ups, and checks of the files of maps.
 
-use super::{CliError, Ending, alias_names, args::MapCommand, complain, load_config, settings};
-use crate::{
-    access, map_entries,
-    map_faults::{self, MapFault, WithLists, with_lists},
-};
+use super::{CliError, Ending, args::MapCommand, complain, load_config};
 use accept::expansion::include::{self, ListFault};
 use config::{Loaded, Purpose, Settings};
+use console::{runtime, settings};
 use control::Exit;
-use maps::{
-    Checked, FileFault, Kind, Maps, Purposes, Reference,
-    aliases::{Unpermitted, check_included},
-};
+use maps::{Checked, FileFault, Kind, Maps, Purposes, Reference, aliases::check_included};
 use rustix::process::geteuid;
+use server::{
+    access,
+    map_faults::{WithLists, with_lists},
+    map_warnings::{FileWarning, warnings},
+};
 use std::{io::Write, path::Path, process::ExitCode};
 
 /// The exit code when a key was not found, as that of postmap -q.
@@ -125,12 +124,6 @@ fn complain_of_lists(name: &str, value: &str, explicit: Option<&Path>) -> bool {
     !faults.is_empty()
 }
 
-/// A runtime for commands that look up.
-pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|e| CliError::new(Exit::Unavailable, format!("start the runtime: {e}")))
-}
-
 /// Checks the files of aliases, as newaliases does.
 pub(crate) fn check_aliases(settings: &Settings, out: &mut dyn Write) -> Ending {
     let files = &settings.addresses.aliases;
@@ -155,48 +148,10 @@ pub(crate) fn check_aliases(settings: &Settings, out: &mut dyn Write) -> Ending 
     Ok(exit)
 }
 
-/// Checks the files of all maps. Returns the warnings, each with its place, and the faults, each with its correction.
-pub(super) fn warnings_and_faults(
-    settings: &Settings,
-) -> Result<(Vec<FileWarning>, Vec<MapFault>), CliError> {
-    let maps = accept::maps(settings, None);
-    let (checked, faults) = runtime()?.block_on(map_faults::check(&maps, settings));
-    Ok((warnings(&checked, settings), faults))
-}
-
-/// A file, and a warning of what is in it.
-pub(super) type FileWarning = (Reference, String);
-
 pub(super) fn complain_of(warnings: &[FileWarning]) {
     for (reference, what) in warnings {
         complain("postrider", &format!("{reference}: warning: {what}"));
     }
-}
-
-/// Returns the warnings of files.
-fn warnings(all: &[WithLists], settings: &Settings) -> Vec<FileWarning> {
-    let mut told = Vec::new();
-    for (reference, fault) in
-        map_entries::warnings(settings).into_iter().chain(alias_names::warnings(settings))
-    {
-        if all.iter().any(|(checked, _)| checked.reference == reference) {
-            told.push((reference, fault.to_string()));
-        }
-    }
-    let addresses = &settings.addresses;
-    let is_permitted =
-        |path: &str| addresses.programs.iter().chain(&addresses.files).any(|known| known.as_os_str() == path);
-    let is_told = |one: &Unpermitted| !one.path.as_deref().is_some_and(is_permitted);
-    for (Checked { reference, state }, lists) in all {
-        let warnings = state.iter().flat_map(|usable| &usable.warnings);
-        for Unpermitted { fault, .. } in warnings.filter(|one| is_told(one)) {
-            told.push((reference.clone(), fault.to_string()));
-        }
-        for (list, Unpermitted { fault, .. }) in lists.refused.iter().filter(|(_, one)| is_told(one)) {
-            told.push((reference.clone(), format!(":include:{list}: {fault}")));
-        }
-    }
-    told
 }
 
 /// Prints the states of files. Returns whether there is no warning.

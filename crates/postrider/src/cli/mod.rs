@@ -1,44 +1,30 @@
 //! The command line: [`args`] defines it, and each command has a file that runs it.
 
-mod alias_names;
 pub(crate) mod args;
 mod auth;
-mod backup;
-mod bundle;
 mod certificate;
-mod daemon;
 mod deliver_helper;
 mod dkim;
-mod doctor;
 mod explain;
 mod history;
 mod import;
 mod manual;
 pub(crate) mod map;
-pub(crate) mod offline;
-mod owner;
-mod print;
 pub(crate) mod queue;
 mod quickstart;
 mod rehearse;
 mod settings;
-mod spool;
-mod spool_writer;
 mod status;
-pub(crate) mod timeline;
 
-pub(crate) use owner::become_owner;
-pub(crate) use settings::{find as find_config, load as load_config, load_for_tools};
-
-use crate::{
-    applets,
-    journal::{self, Priority},
-    serve,
+pub(crate) use console::{
+    CliError, Ending, complain,
+    settings::{find as find_config, load as load_config, load_for_tools},
 };
+
+use crate::applets;
 use args::{AuthCommand, Cli, Command, DkimCommand, ImportCli};
 use clap::{CommandFactory, Parser};
 use config::Purpose;
-pub(crate) use control::CommandError as CliError;
 use control::Exit;
 use std::{
     ffi::OsString,
@@ -47,9 +33,6 @@ use std::{
     process::ExitCode,
 };
 use submission::sendmail;
-
-/// The end of a command: an exit code, whose reason was printed already, or an error to print.
-pub(crate) type Ending = Result<Exit, CliError>;
 
 /// Runs one command.
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
@@ -67,7 +50,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     });
     drop(out);
     match ending {
-        Ok(End::Serve(settings, mode)) => serve::run(*settings, mode),
+        Ok(End::Serve(settings, mode)) => server::run(*settings, mode),
         Ok(End::Exit(exit)) => exit.into(),
         Ok(End::Other(code)) => code,
         Err(error) => failed(&error),
@@ -120,22 +103,11 @@ fn run_import_program() -> CliError {
     CliError::new(Exit::Unavailable, format!("run {}: {error}; it comes with Postrider", program.display()))
 }
 
-/// Writes an error to standard error, behind the program's name.
-pub(crate) fn complain(who: &str, text: &str) {
-    if !text.is_empty() {
-        // With standard error gone there is nobody left to tell.
-        let line = format!("{who}: {}\n", mail::escape_invisible(&mail::plain_text(text)));
-        let is_warning = text.starts_with("warning: ") || text.contains(": warning: ");
-        let priority = if is_warning { Priority::Warning } else { Priority::Error };
-        let _ = io::stderr().write_all(journal::for_stderr(priority, &line).as_bytes());
-    }
-}
-
 enum End {
     Exit(Exit),
     Other(ExitCode),
     /// Only once standard output is let go: the daemon lives long.
-    Serve(Box<config::Settings>, serve::Mode),
+    Serve(Box<config::Settings>, server::Mode),
 }
 
 /// Returns whether a command that an operator types answers by the configuration in use, which may not be the one in the
@@ -177,23 +149,23 @@ fn asks_with_configuration(command: &Command) -> bool {
 fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
     let explicit = cli.config.as_deref();
     if explicit.is_none() && asks_with_configuration(&cli.command) {
-        settings::warn_of_other_file(find_config(None).as_deref());
+        console::settings::warn_of_other_file(find_config(None).as_deref());
     }
     let exit = match cli.command {
         Command::Serve { capture: true, listen } => {
-            let listen = listen.unwrap_or(serve::capture::ADDRESS);
+            let listen = listen.unwrap_or(server::capture::ADDRESS);
             let unavailable = |text| CliError::new(Exit::Unavailable, text);
-            serve::try_addresses([&config::ListenAt::Ip(listen)]).map_err(unavailable)?;
-            let data = std::path::absolute(serve::capture::DATA_DIR)?;
+            server::try_addresses([&config::ListenAt::Ip(listen)]).map_err(unavailable)?;
+            let data = std::path::absolute(server::capture::DATA_DIR)?;
             let failed = |e| CliError::new(Exit::CantCreate, format!("create {}: {e}", data.display()));
             std::fs::create_dir_all(&data).map_err(failed)?;
-            let settings = serve::capture::settings(listen, &data)
-                .map_err(|problems| settings::show_problems(&problems))?;
-            return Ok(End::Serve(Box::new(settings), serve::Mode::Capture));
+            let settings = server::capture::settings(listen, &data)
+                .map_err(|problems| console::settings::show_problems(&problems))?;
+            return Ok(End::Serve(Box::new(settings), server::Mode::Capture));
         }
         Command::Serve { listen, .. } => {
             let source = find_config(explicit);
-            settings::warn_of_other_file(source.as_deref());
+            console::settings::warn_of_other_file(source.as_deref());
             let mut settings = load_config(explicit, Purpose::Serve)?;
             match (listen, &source) {
                 (Some(_), Some(file)) => {
@@ -206,19 +178,19 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
                 (Some(listen), None) => settings.listen[0].address = config::ListenAt::Ip(listen),
                 (None, _) => {}
             }
-            return Ok(End::Serve(Box::new(settings), serve::Mode::Deliver(source)));
+            return Ok(End::Serve(Box::new(settings), server::Mode::Deliver(source)));
         }
         Command::Quickstart(args) => quickstart::run(&args, explicit, out)?,
         Command::Config { command } => settings::run(&command, explicit, out)?,
         Command::Map(command) => {
-            return Ok(End::Other(map::run(&command, explicit, &mut print::Visible(out))?));
+            return Ok(End::Other(map::run(&command, explicit, &mut console::print::Visible(out))?));
         }
         Command::Queue(command) => queue::run(&command, explicit, &load_for_tools(explicit)?, out)?,
-        Command::Spool(command) => spool::run(&command, &load_for_tools(explicit)?, out)?,
-        Command::Doctor(args) => return Ok(End::Other(doctor::run(&args, explicit, out)?)),
-        Command::SupportBundle(args) => bundle::run(&args, explicit, out)?,
-        Command::Backup(args) => backup::run(&args, explicit, out)?,
-        Command::Restore(args) => backup::restore::run(&args, explicit, out)?,
+        Command::Spool(command) => upkeep::spool_tools::run(&command, &load_for_tools(explicit)?, out)?,
+        Command::Doctor(args) => return Ok(End::Other(upkeep::doctor::run(&args, explicit, out)?)),
+        Command::SupportBundle(args) => upkeep::bundle::run(&args, explicit, out)?,
+        Command::Backup(args) => upkeep::backup::run(&args, explicit, out)?,
+        Command::Restore(args) => upkeep::backup::restore::run(&args, explicit, out)?,
         Command::Import(_) => return Err(run_import_program()),
         Command::History(command) => history::run(&command, &load_for_tools(explicit)?, out)?,
         Command::Why(args) => explain::run(&args, &load_for_tools(explicit)?, out)?,
@@ -236,13 +208,13 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         Command::Certificate(command) => certificate::run(&command, &load_for_tools(explicit)?, out)?,
         Command::Test(test) => {
             let settings = load_config(explicit, Purpose::Serve)?;
-            rehearse::run(&test, settings, &mut print::Visible(out))?
+            rehearse::run(&test, settings, &mut console::print::Visible(out))?
         }
         Command::Reload => status::reload(&load_for_tools(explicit)?, out)?,
         Command::Drain(args) => status::drain(&args, true, &load_for_tools(explicit)?, out)?,
         Command::Resume(args) => status::drain(&args, false, &load_for_tools(explicit)?, out)?,
         Command::Version => {
-            writeln!(out, "postrider {}", args::VERSION)?;
+            writeln!(out, "postrider {}", console::VERSION)?;
             Exit::Ok
         }
         Command::Completions { shell } => {

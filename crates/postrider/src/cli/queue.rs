@@ -3,24 +3,28 @@
 use super::{
     CliError, Ending,
     args::{Change, Chosen, Format, QueueCommand, RunArgs},
-    daemon::{self, Answer},
-    explain, find_config, offline, owner, print, status,
-};
-use crate::{
-    serve::queue_run::{self, Options},
-    unnamed_spools,
+    explain, find_config, status,
 };
 use config::Settings;
+use console::{owner, print};
 use control::Exit;
 use control::{
     AGE_MINUTES, Action, DestinationInfo, Id, MessageInfo, RedirectTo, Request, Selection, Status, SummaryBy,
     client::Client,
 };
 use mail::counted;
+use server::{
+    queue_run::{self, Options},
+    unnamed_spools,
+};
 use std::{
     collections::BTreeSet,
     io::{self, BufRead, Write},
     path::Path,
+};
+use upkeep::{
+    ask::{self, Answer},
+    offline,
 };
 
 /// Runs one of them.
@@ -37,7 +41,7 @@ pub(super) fn run(
     match command {
         QueueCommand::List { chosen, format } => list(settings, &or_all(selection(chosen)?), *format, out),
         QueueCommand::Count { chosen } => {
-            let counted = daemon::count(settings, &or_all(selection(chosen)?))?;
+            let counted = ask::count(settings, &or_all(selection(chosen)?))?;
             writeln!(out, "{}", counted.count)?;
             Ok(counted.exit())
         }
@@ -81,7 +85,7 @@ pub(crate) fn mailq(settings: &Settings, out: &mut dyn Write) -> Ending {
 
 /// Everything is due now.
 pub(crate) fn flush(settings: &Settings) -> Result<u64, CliError> {
-    daemon::ask(settings, &Request::Flush, &mut |_| Ok(()))
+    ask::ask(settings, &Request::Flush, &mut |_| Ok(()))
 }
 
 /// Attempts delivery of the selected messages now.
@@ -165,7 +169,7 @@ fn list(settings: &Settings, selection: &Selection, format: Format, out: &mut dy
     let mut missing: BTreeSet<Id> = selection.ids.iter().copied().collect();
     let mut bytes = 0;
     let mut first = true;
-    let listed = daemon::list(settings, selection, &mut |message| {
+    let listed = ask::list(settings, selection, &mut |message| {
         missing.remove(&message.id);
         bytes += message.size_bytes;
         let head = std::mem::take(&mut first) && !format.json && !format.only_ids;
@@ -227,7 +231,7 @@ fn summary(
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Ending {
-    let (destinations, exit) = daemon::summary(settings, by)?;
+    let (destinations, exit) = ask::summary(settings, by)?;
     let (shown, left) = destinations.split_at(limit.unwrap_or(usize::MAX).min(destinations.len()));
     let left_recipients: u64 = left.iter().map(|one| one.recipients).sum();
     if json {
@@ -302,7 +306,7 @@ fn summary(
 }
 
 fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending {
-    let (message, header) = daemon::show(settings, id)?;
+    let (message, header) = ask::show(settings, id)?;
     let exit = if message.damaged.is_none() { Exit::Ok } else { Exit::DataErr };
     if json {
         let mut value = serde_json::to_value(&message).map_err(io::Error::from)?;
@@ -401,7 +405,7 @@ fn redirect(change: &Change, to: &RedirectTo, settings: &Settings, out: &mut dyn
     let request =
         |selection| Request::Redirect { selection, to: to.clone(), reason: reason.clone(), dry_run };
     let mut count = Preview::default();
-    let answer = daemon::ask_each(&mut client, &selection, request, &mut |message| {
+    let answer = ask::ask_each(&mut client, &selection, request, &mut |message| {
         count.add(&selection, &message, true);
         print_one(&message, change.format, out)
     })?;
@@ -479,7 +483,7 @@ fn apply(
 ) -> Result<Answer, CliError> {
     let mut client = Client::connect(&settings.control.socket)?;
     let request = |selection| Request::Apply { action, selection, reason: reason.map(str::to_owned) };
-    daemon::ask_each(&mut client, selection, request, &mut |_| Ok(()))
+    ask::ask_each(&mut client, selection, request, &mut |_| Ok(()))
 }
 
 /// Prints the messages that would be changed, and their number.
@@ -491,7 +495,7 @@ fn preview(
     out: &mut dyn Write,
 ) -> Ending {
     let mut count = Preview::default();
-    let listed = daemon::list(settings, selection, &mut |message| {
+    let listed = ask::list(settings, selection, &mut |message| {
         count.add(selection, &message, action.is_of_recipients());
         print_one(&message, format, out)
     })?;

@@ -1,26 +1,22 @@
 //! `postrider quickstart`: asks for the few facts that every site needs, and writes a commented configuration.
 
-use super::{
-    CliError, Ending,
-    args::QuickstartArgs,
-    backup::output::replace_file,
-    complain,
-    settings::{show_problems, unread_postmaster},
-};
-use crate::serve::site_warnings;
+use super::{CliError, Ending, args::QuickstartArgs, complain};
 use config::Purpose;
+use console::settings::show_problems;
 use control::Exit;
 use rustix::{
     fs::{CWD, RenameFlags, renameat_with},
     io::Errno,
     process::geteuid,
 };
+use server::site_warnings::{self, unread_postmaster};
 use std::{
     fmt::Write as _,
     fs,
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
 };
+use upkeep::replace_file;
 use users::UsersFile;
 
 mod questions;

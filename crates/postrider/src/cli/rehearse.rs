@@ -1,7 +1,6 @@
 //! `postrider test`: what the configuration decides about a message, and why. Nothing is stored or sent.
 
-use super::{CliError, Ending, args::TestArgs, map::runtime, owner};
-use crate::serve::{connection::generic, snapshot::ConfigSnapshot, wiring};
+use super::{CliError, Ending, args::TestArgs};
 use accept::{
     Observer,
     check::View,
@@ -11,12 +10,14 @@ use accept::{
     verp,
 };
 use config::Settings;
+use console::{owner, runtime};
 use control::Exit;
 use mail::{
     ClientCertificate, Envelope, ForwardPath, ListenerKind, Origin, QueueId, ReceivedContent, Recipient,
     Reply, ReversePath, UnixMillis, header::ContentScanner,
 };
 use policy::{SessionFacts, Source, Stage};
+use server::{connection::generic, snapshot::ConfigSnapshot, wiring};
 use smtp::{command::without_source_route, server::replies};
 use std::{
     fs,

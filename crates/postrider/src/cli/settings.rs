@@ -4,106 +4,19 @@ mod check;
 
 pub(super) use check::check;
 
-use super::{CliError, Ending, args::ConfigCommand, complain, map, print};
-use crate::{
-    applets::Commands,
-    journal::{self, Priority},
-    unnamed_spools,
+use super::{CliError, Ending, args::ConfigCommand};
+use config::{Loaded, Origin, Purpose, SectionDoc, Settings};
+use console::{
+    print,
+    settings::{find, show_problems, warn_of_other_file},
 };
-use accept::{expansion::Expansion, routes::Routes};
-use config::{Loaded, Origin, Problems, Purpose, SectionDoc, Settings};
 use control::Exit;
-use mail::{ForwardPath, Mailbox};
-use maps::{Kind, Reference, text::TextTable};
 use policy::{Stage, Step};
 use serde_json::{Map, Value, json};
 use std::{
-    borrow::Cow,
-    io::{self, IsTerminal, Write},
-    path::{Path, PathBuf},
+    io::{self, Write},
+    path::Path,
 };
-use submission::sendmail::{Commands as _, Route};
-
-/// The file used when none is named.
-const USUAL: &str = "/etc/postrider/postrider.toml";
-/// Names another.
-const VARIABLE: &str = "POSTRIDER_CONFIG";
-
-/// Returns the path of the configuration file; none for the embedded default.
-pub(crate) fn find(explicit: Option<&Path>) -> Option<PathBuf> {
-    let named = explicit
-        .map(Path::to_owned)
-        .or_else(|| std::env::var_os(VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from));
-    // Existing but unreadable is an error to show, not a reason to run on the default.
-    named.or_else(|| Path::new(USUAL).symlink_metadata().is_ok().then(|| USUAL.into()))
-}
-
-/// Warns of a configuration file in the current folder, which is read only if it is named.
-pub(super) fn warn_of_other_file(used: Option<&Path>) {
-    let here = Path::new("postrider.toml");
-    let is_used = used.is_some_and(|file| file.canonicalize().ok() == here.canonicalize().ok());
-    if here.is_file() && !is_used {
-        let used = used.map_or("the embedded default".to_owned(), |file| file.display().to_string());
-        let text = format!(
-            "warning: ./postrider.toml is not read: {used} is in use; to use the file, write `--config postrider.toml`"
-        );
-        complain("postrider", &text);
-    }
-}
-
-/// Reads and checks it.
-pub(crate) fn load(explicit: Option<&Path>, purpose: Purpose) -> Result<Settings, CliError> {
-    let loaded = config::load_with_origins(find(explicit).as_deref(), purpose);
-    loaded.map(|loaded| loaded.settings).map_err(|problems| show_problems(&problems))
-}
-
-/// Reads the configuration for a command that asks the daemon, or hands it mail. While the file has a mistake, the values of
-/// the daemon's last start are used.
-pub(crate) fn load_for_tools(explicit: Option<&Path>) -> Result<Settings, CliError> {
-    let found = find(explicit);
-    let problems = match config::load_with_origins(found.as_deref(), Purpose::Ask) {
-        Ok(loaded) if found.is_some() => return Ok(loaded.settings),
-        Ok(loaded) => return Ok(without_file(&loaded.settings).unwrap_or(loaded.settings)),
-        Err(problems) => problems,
-    };
-    let good = found.and_then(|file| config::last_good(&file).map(|settings| (file, settings)));
-    let Some((file, settings)) = good else {
-        return Err(show_problems(&problems));
-    };
-    complain(
-        "postrider",
-        &format!(
-            "warning: {} has a mistake, so the values of the daemon's last start are used; \
-             `postrider config check` shows it",
-            file.display()
-        ),
-    );
-    Ok(settings)
-}
-
-/// Returns the values of the daemon's last start, if the usual file has gone away since, and nothing here is of the embedded default.
-fn without_file(embedded: &Settings) -> Option<Settings> {
-    let is_used = embedded.data_dir.exists();
-    let settings = if is_used { None } else { config::last_good(Path::new(USUAL)) }?;
-    complain(
-        "postrider",
-        &format!("warning: there is no {USUAL}: the values of the daemon's last start are used"),
-    );
-    Some(settings)
-}
-
-pub(super) fn show_problems(problems: &Problems) -> CliError {
-    let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let told = problems.render(false);
-    // Colours are control characters, too; whoever has invisible ones in the file sees them instead.
-    let told = match mail::escape_invisible(&told) {
-        Cow::Borrowed(_) if colour => problems.render(true),
-        escaped => escaped.into_owned(),
-    };
-    let text = format!("{}\n", mail::plain_text(&told));
-    let _ = io::stderr().write_all(journal::for_stderr(Priority::Error, &text).as_bytes());
-    CliError::new(Exit::Config, "")
-}
 
 /// `postrider config …`.
 pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
@@ -138,57 +51,6 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
         ConfigCommand::Schema => writeln!(out, "{:#}", config::json_schema())?,
     }
     Ok(Exit::Ok)
-}
-
-/// Returns warnings of addresses to which rules and `addresses.bcc` send mail, and which do not exist here: such mail is
-/// deferred. A map that does not answer now says nothing.
-pub(super) fn without_user(settings: &Settings) -> Result<Vec<String>, CliError> {
-    let rules = settings.rules.program.rules().iter();
-    let of_rules = rules.flat_map(|rule| {
-        let targets = rule.modifiers.bcc.iter().chain(&rule.modifiers.redirect);
-        targets.map(|mailbox| (rule.place(), mailbox.clone()))
-    });
-    let copies = settings.addresses.bcc.iter().map(|mailbox| ("addresses.bcc".to_owned(), mailbox.clone()));
-    let all: Vec<(String, Mailbox)> = of_rules.chain(copies).chain(copies_of_maps(settings)).collect();
-    let paths: Vec<ForwardPath> =
-        all.iter().map(|(_, mailbox)| ForwardPath::Mailbox(mailbox.clone())).collect();
-    if paths.is_empty() {
-        return Ok(Vec::new());
-    }
-    let routes = Commands.routes(settings, &paths)?;
-    let unknown = all.iter().zip(routes).filter(|(_, route)| *route == Route::NoSuchUser);
-    Ok(unknown
-        .map(|((place, mailbox), _)| {
-            format!("{place} sends mail to {mailbox}, which does not exist here: name a user, or an alias")
-        })
-        .collect())
-}
-
-/// Addresses of copies in text maps that are looked at, of each file.
-const COPIES_MAX: usize = 100;
-
-/// Returns the addresses to which text maps send copies, each with its map.
-fn copies_of_maps(settings: &Settings) -> impl Iterator<Item = (String, Mailbox)> {
-    let is_of_copies = |key: &str| matches!(key, "addresses.sender_bcc" | "addresses.recipient_bcc");
-    let maps = settings.map_references().filter(move |(key, _)| is_of_copies(key));
-    maps.flat_map(|(_, reference)| {
-        let Reference::File(Kind::Text, path) = reference else { return Vec::new() };
-        // A file that cannot be read is an error elsewhere.
-        let text = maps::read_text(path).unwrap_or_default();
-        let addresses = |value: &str| {
-            let words = value.split([',', ' ', '\t']);
-            words.filter_map(|word| Mailbox::parse(word, true).ok()).collect::<Vec<_>>()
-        };
-        let copies = TextTable::entries(&text).flat_map(|entry| addresses(&entry.value));
-        copies.take(COPIES_MAX).map(|mailbox| (reference.to_string(), mailbox)).collect()
-    })
-}
-
-/// Returns a warning if nobody reads the mail for the postmaster.
-pub(super) fn unread_postmaster(settings: &Settings) -> Result<Option<String>, CliError> {
-    let maps = accept::maps(settings, None);
-    let (routes, expansion) = (Routes::new(settings, maps.clone()), Expansion::new(settings, maps));
-    Ok(map::runtime()?.block_on(accept::unread_postmaster(settings, &routes, expansion.as_ref())))
 }
 
 /// Explains the rules, the checks, or a key.

@@ -1,8 +1,8 @@
 //! `postrider status` and `postrider reload`.
 
-use super::{CliError, Ending, args::ListenerArgs, daemon, doctor::bytes, print};
-use crate::serve::queue_run;
+use super::{CliError, Ending, args::ListenerArgs};
 use config::Settings;
+use console::print;
 use control::{ConnectionShare, Exit};
 use control::{
     Gauges, Request, Resource, Response,
@@ -10,15 +10,17 @@ use control::{
 };
 use mail::{UnixMillis, counted};
 use report::RecipientCounters;
+use server::queue_run;
 use std::io::Write;
 use submission::maildrop;
+use upkeep::{ask, doctor::bytes};
 
 /// Fewer directories in the drop directory are no matter.
 const DIRECTORIES_MIN: u64 = 100;
 
 /// Prints the metrics in the format that text files of node_exporter have.
 pub(super) fn metrics(settings: &Settings, out: &mut dyn Write) -> Ending {
-    daemon::ask(settings, &Request::Metrics, &mut |response| match response {
+    ask::ask(settings, &Request::Metrics, &mut |response| match response {
         Response::Metrics { text } => out.write_all(metrics::to_plain_format(&text).as_bytes()),
         _ => Ok(()),
     })?;
@@ -28,7 +30,7 @@ pub(super) fn metrics(settings: &Settings, out: &mut dyn Write) -> Ending {
 /// Prints the recipient counters and the state of the spool.
 pub(super) fn run(json: bool, settings: &Settings, out: &mut dyn Write) -> Ending {
     let (mut counters, mut gauges) = (None, Gauges::default());
-    daemon::ask(settings, &Request::Status, &mut |response| {
+    ask::ask(settings, &Request::Status, &mut |response| {
         match response {
             Response::Counters(seen) => counters = Some(seen),
             Response::Gauges(seen) => gauges = *seen,
@@ -245,7 +247,7 @@ fn dropped(g: &Gauges) -> String {
 /// may look.
 pub(super) fn drop_directory(settings: &Settings, out: &mut dyn Write) -> std::io::Result<()> {
     let mut gauges = None;
-    let asked = daemon::ask(settings, &Request::Status, &mut |response| {
+    let asked = ask::ask(settings, &Request::Status, &mut |response| {
         if let Response::Gauges(seen) = response {
             gauges = Some(*seen);
         }
@@ -288,7 +290,7 @@ pub(super) fn drain(
     let all = if args.listener.is_empty() { vec![None] } else { named.collect() };
     for listener in all {
         let request = if is_drained { Request::Drain { listener } } else { Request::Resume { listener } };
-        daemon::ask(settings, &request, &mut |response| match response {
+        ask::ask(settings, &request, &mut |response| match response {
             Response::Note { text } => writeln!(out, "{}: {what}", print::plain(&text)),
             _ => Ok(()),
         })?;

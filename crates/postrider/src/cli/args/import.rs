@@ -1,7 +1,7 @@
 //! The command line of `postrider import`, which is a program of its own.
 
-use super::VERSION;
 use clap::{Args, Parser, Subcommand};
+use console::VERSION;
 use std::path::PathBuf;
 
 /// Import the configuration and the queue of another mail server

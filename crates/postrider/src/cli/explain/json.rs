@@ -4,8 +4,8 @@ use super::{
     past::{Past, PastRecipient},
     retry_command, warned_at,
 };
-use crate::cli::timeline;
 use ::history::StoredEvent;
+use console::timeline;
 use control::{AttemptInfo, MessageInfo, RecipientInfo};
 use mail::{QueueId, UnixMillis};
 use report::UnixMicros;
@@ -195,5 +195,5 @@ fn events(all: &[StoredEvent]) -> Vec<serde_json::Value> {
 }
 
 fn print(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
-    crate::cli::print::json(explanation, out)
+    console::print::json(explanation, out)
 }

@@ -5,10 +5,10 @@ mod past;
 #[cfg(test)]
 mod tests;
 
-use super::{Ending, args::WhyArgs, daemon, history, print, queue::is_live, timeline};
-use crate::cli::CliError;
+use super::{CliError, Ending, args::WhyArgs, history, queue::is_live};
 use ::history::StoredEvent;
 use config::Settings;
+use console::{print, timeline};
 use control::Exit;
 use control::{Id, MessageInfo, RecipientInfo, Status};
 use mail::{QueueId, UnixMillis};
@@ -18,6 +18,7 @@ use std::{
     io::{self, Write},
     time::Duration,
 };
+use upkeep::ask;
 
 /// Prints the state of a message.
 pub(super) fn run(args: &WhyArgs, settings: &Settings, out: &mut dyn Write) -> Ending {
@@ -26,7 +27,7 @@ pub(super) fn run(args: &WhyArgs, settings: &Settings, out: &mut dyn Write) -> E
     if let Some(time) = &args.at {
         return explain_past(id.0, history::parse_moment(time, UnixMicros::now())?, args.json, settings, out);
     }
-    match daemon::show(settings, id) {
+    match ask::show(settings, id) {
         // The queue is the answer; who may not read the history sees that alone.
         Ok((message, _)) if args.json => {
             let past = history::timeline(settings, id.0).ok();

@@ -15,7 +15,6 @@ use super::{
     args::{ImportArgs, ImportCommand},
     complain,
     quickstart::keep_old,
-    settings,
 };
 use config::Purpose;
 use control::Exit;
@@ -142,11 +141,12 @@ fn import(server: &dyn Server, args: &ImportArgs, explicit: Option<&Path>, out: 
         Some(dir) if args.dry_run => queue::rehearse(server, dir, out),
         Some(dir) => {
             // The embedded default would put the mail where no daemon looks for it.
-            let source = settings::find(explicit).or_else(|| args.output.clone()).ok_or_else(|| {
-                let text = "the mail needs a place: name the configuration of Postrider with --config";
-                CliError::new(Exit::Usage, text)
-            })?;
-            let settings = settings::load(Some(&source), Purpose::Ask)?;
+            let source =
+                console::settings::find(explicit).or_else(|| args.output.clone()).ok_or_else(|| {
+                    let text = "the mail needs a place: name the configuration of Postrider with --config";
+                    CliError::new(Exit::Usage, text)
+                })?;
+            let settings = console::settings::load(Some(&source), Purpose::Ask)?;
             queue::import(server, dir, &settings, out)
         }
         None if is_accepted => Ok(Exit::Ok),
@@ -216,7 +216,7 @@ fn write_configuration(
         CliError::new(Exit::CantCreate, format!("write {}: {error}", dir.join(WRITTEN_FILES).display()))
     })?;
     out.flush()?;
-    match settings::check(Some(file)) {
+    match super::settings::check(Some(file)) {
         Ok(_) => {
             writeln!(out, "checked        postrider config check accepts it")?;
             Ok(true)

@@ -6,20 +6,17 @@ mod postfix;
 mod sendmail;
 
 use super::Server;
-use crate::{
-    cli::{
-        CliError, Ending,
-        args::TestArgs,
-        map::runtime,
-        rehearse::{self, Disposition},
-        settings,
-    },
-    serve::{snapshot::ConfigSnapshot, wiring},
+use crate::cli::{
+    CliError, Ending,
+    args::TestArgs,
+    rehearse::{self, Disposition},
 };
 use config::Purpose;
+use console::{runtime, settings};
 use control::Exit;
 use import::{SeenEnvelope, SeenEnvelopes};
 use mail::ListenerKind;
+use server::{snapshot::ConfigSnapshot, wiring};
 use std::{
     collections::BTreeSet,
     fs::File,

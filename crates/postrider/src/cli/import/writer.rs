@@ -1,23 +1,20 @@
 //! A thread that puts messages into the spool as the daemon's user, while root reads the other queue.
 
-use crate::{
-    cli::{
-        CliError, map, owner,
-        spool_writer::{NewMessage, SpoolWriter},
-    },
-    imported::{self, ImportList},
-    serve::{prepare_folders, wiring},
-};
 use accept::{
     Mailboxes,
     expansion::{self, Expansion, Outcome as Expanded},
     routes::Routes,
 };
 use config::Settings;
+use console::{CliError, owner};
 use control::Exit;
 use import::{LastAttempt, QueuedMessage};
 use mail::{Content, Envelope, ForwardPath, IdSource, Mailbox, Message, Outcome, Recipient, UnixMillis};
 use rewrite::passed_on;
+use server::{
+    imported::{self, ImportList},
+    prepare_folders, wiring,
+};
 use spool::{RecipientState, SpoolFailure};
 use std::{
     collections::HashSet,
@@ -25,6 +22,7 @@ use std::{
     thread::JoinHandle,
 };
 use submission::maildrop;
+use upkeep::spool_writer::{NewMessage, SpoolWriter};
 
 /// Messages that are durable in the spool before their keys are written to the list.
 const BATCH: usize = 256;
@@ -99,7 +97,7 @@ fn write(
         let path = settings.data_dir.join("imported");
         CliError::new(Exit::IoErr, format!("the list of imported messages, {}: {error}", path.display()))
     };
-    let runtime = map::runtime()?;
+    let runtime = console::runtime()?;
     let (expansion, routes, mut spool) = {
         let _context = runtime.enter();
         let spool = wiring::spool(settings).map_err(|why| CliError::new(why.exit, why.text))?;

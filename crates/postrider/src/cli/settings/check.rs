@@ -1,15 +1,17 @@
 //! `postrider config check`: everything that the daemon would find wrong, as text on standard error or as JSON.
 
-use super::{map, show_problems, unnamed_spools, unread_postmaster, without_user};
-use crate::{
-    access::{self, Checked, Fault},
-    cli::{CliError, Ending, complain},
-    serve::{helper, refuse_ephemeral, site_warnings},
-};
 use config::{Problems, Purpose, Settings};
+use console::{CliError, Ending, complain, settings::show_problems};
 use control::Exit;
 use mail::UnixMillis;
 use serde_json::{Value, json};
+use server::{
+    access::{self, Checked, Fault},
+    destinations::without_user,
+    helper, map_warnings, refuse_ephemeral,
+    site_warnings::{self, unread_postmaster},
+    unnamed_spools,
+};
 use std::{io::Write, path::Path};
 
 /// Takes what is found.
@@ -130,7 +132,7 @@ fn run(file: Option<&Path>, report: &mut dyn Report) -> Result<(), CliError> {
     let loaded =
         config::load_with_origins(file, Purpose::Serve).map_err(|problems| report.problems(&problems))?;
     let settings = &loaded.settings;
-    let (of_files, faults) = map::warnings_and_faults(settings)?;
+    let (of_files, faults) = map_warnings::warnings_and_faults(settings)?;
     let site = site_warnings::warnings(settings, UnixMillis::now());
     for warning in helper::warnings(settings, access::starter(settings)).into_iter().chain(site) {
         report.warning(&warning);
