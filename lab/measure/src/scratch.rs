@@ -1,5 +1,6 @@
 //! A directory of our own inside the measured one; it goes when the measurement ends, however it ends.
 
+use rustix::fs::IFlags;
 use std::{
     fs,
     io::{self, Write as _},
@@ -40,6 +41,7 @@ impl Scratch {
         let parent = fs::canonicalize(parent).map_err(|e| format!("find {}: {e}", parent.display()))?;
         let path = parent.join(format!("postlab-{}-{:08x}", std::process::id(), fastrand::u32(..)));
         fs::create_dir(&path).map_err(|e| format!("create {}: {e}", path.display()))?;
+        spread(&path);
         Ok(Self { path, stop: Arc::default(), is_large: AtomicBool::new(false) })
     }
 
@@ -65,6 +67,18 @@ impl Scratch {
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Relaxed)
     }
+}
+
+/// Makes ext4 take the inodes of each directory in this one from another part of the disk, by its name. For a minute ext4 looks at every
+/// inode of a file that was removed before it takes another one: what one measurement removes would make the next one slower.
+pub fn spread(directory: &Path) {
+    let set = || -> io::Result<()> {
+        let directory = fs::File::open(directory)?;
+        let flags = rustix::fs::ioctl_getflags(&directory)?;
+        Ok(rustix::fs::ioctl_setflags(&directory, flags | IFlags::TOPDIR)?)
+    };
+    // Other file systems have no such flag, and no need of it.
+    let _ = set();
 }
 
 /// Names a file to which a scratch directory adds its path, instead of being removed. For a minute ext4 looks at every inode of

@@ -12,7 +12,6 @@ use crate::{
     scratch, signals,
     sink::served::Served,
 };
-use rustix::fs::IFlags;
 use serde::{Deserialize, Serialize};
 use std::{
     cell::{Cell, RefCell},
@@ -228,13 +227,7 @@ impl Disk {
     pub(super) fn new(path: &Path) -> Result<Self, String> {
         let fresh = path.join(format!("postlab-steps-{}", process::id()));
         fs::create_dir(&fresh).map_err(|e| format!("make {}: {e}", fresh.display()))?;
-        let spread = |fresh: &Path| -> io::Result<()> {
-            let directory = fs::File::open(fresh)?;
-            let flags = rustix::fs::ioctl_getflags(&directory)?;
-            Ok(rustix::fs::ioctl_setflags(&directory, flags | IFlags::TOPDIR)?)
-        };
-        // Other file systems have no such flag, and no need of it.
-        let _ = spread(&fresh);
+        scratch::spread(&fresh);
         Ok(Self { path: path.to_owned(), fresh, count: Cell::new(0), recent: RefCell::default() })
     }
 
