@@ -13,6 +13,7 @@ mod conditions;
 mod deliver_first;
 mod dns_lists;
 mod doctor;
+mod domain;
 mod durability;
 mod examples;
 mod extensions;

@@ -12,6 +12,7 @@ pub(crate) mod targets;
 
 pub use addresses::Addresses;
 pub(crate) use authentication::Authenticated;
+pub use authentication::ask_dns;
 pub(crate) use copies::Copies;
 pub(crate) use existence::KnownToNextHop;
 pub(crate) use filters::Filters;

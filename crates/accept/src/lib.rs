@@ -35,7 +35,7 @@ pub mod verp;
 
 pub use accept_config::{AcceptConfig, Surroundings, maps, policy};
 pub use acceptor::{Acceptor, CHUNK_BYTES, KEPT_SHARE, NotReplaced, Replacement, SessionContext, unreadable};
-pub use checks::Addresses;
+pub use checks::{Addresses, ask_dns};
 pub use intake::Intake;
 pub use latency::LatencyCounter;
 pub use log::AcceptLog;

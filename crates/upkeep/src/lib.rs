@@ -6,6 +6,7 @@ pub mod ask;
 pub mod backup;
 pub mod bundle;
 pub mod doctor;
+pub mod domain;
 pub mod offline;
 pub mod spool_tools;
 pub mod spool_writer;
@@ -13,6 +14,7 @@ pub mod spool_writer;
 pub use backup::{BackupArgs, output::replace_file, restore::RestoreArgs};
 pub use bundle::BundleArgs;
 pub use doctor::DoctorArgs;
+pub use domain::CheckArgs;
 pub use spool_tools::SpoolCommand;
 
 use config::Settings;

@@ -115,7 +115,7 @@ fn data(record: &Record) -> (u16, Vec<u8>) {
 }
 
 fn put_name(name: &str, data: &mut Vec<u8>) {
-    for label in name.split('.') {
+    for label in name.split('.').filter(|label| !label.is_empty()) {
         data.push(label.len() as u8);
         data.extend_from_slice(label.as_bytes());
     }

@@ -208,7 +208,7 @@ impl Asker<'_> {
             for question in &questions {
                 let (dns, question) = (self.dns.clone(), question.clone());
                 asked.spawn(async move {
-                    let found = ask(&dns, &question).await;
+                    let found = ask_dns(&dns, &question).await;
                     (question, found)
                 });
             }
@@ -231,7 +231,8 @@ impl Asker<'_> {
     }
 }
 
-async fn ask(dns: &Dns, question: &Question) -> Found {
+/// Asks the DNS what a check of [`authn`] asks.
+pub async fn ask_dns(dns: &Dns, question: &Question) -> Found {
     match question {
         Question::Txt(name) => found(dns.txt(name.labels()).await, Found::Txt),
         Question::A(name) => found(dns.a(name.labels()).await, Found::A),

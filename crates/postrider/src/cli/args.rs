@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use console::VERSION;
 use control::{Action, Status};
 use std::path::PathBuf;
-use upkeep::{BackupArgs, BundleArgs, DoctorArgs, RestoreArgs, SpoolCommand};
+use upkeep::{BackupArgs, BundleArgs, CheckArgs, DoctorArgs, RestoreArgs, SpoolCommand};
 
 /// A mail transfer agent: accepts mail by SMTP, stores it durably before it replies 250, and delivers it
 ///
@@ -84,6 +84,14 @@ pub(crate) enum Command {
     /// host name with its reverse name, and a connection to port 25 of another server. No mail is sent. Each question to the
     /// network takes at most 20 seconds. The exit code is 0 if all is well, 1 with warnings, and 2 with errors.
     Doctor(DoctorArgs),
+    /// Check the DNS records of one of your domains, and what to write into them
+    ///
+    /// Compares what DNS says of the domain with this server and its configuration: where its mail goes (MX) and whether those
+    /// servers encrypt with a valid certificate; the name and the reverse name of this host; whether SPF permits the addresses
+    /// from which this host sends; whether mail is signed and the keys of DKIM are published; the policy of DMARC. Each line says
+    /// ok, warning or error; the line below it has the record to write. No mail is sent. The exit code is 0 if all is well, 1
+    /// with warnings, and 2 with errors.
+    Check(CheckArgs),
     /// Write all queued mail, the configuration and its files into one archive
     ///
     /// The daemon may be running, and is not interrupted. The archive contains every message that was accepted (reply 250)

@@ -4,12 +4,11 @@ use super::{
     CliError, Ending,
     args::{DkimCommand, KeyKind},
 };
-use authn::{Algorithm, SigningKey, tag_value};
+use authn::{Algorithm, SigningKey};
 use config::{DomainPattern, Settings, Sign, SignWith, is_selector, signing_key};
 use console::runtime;
 use control::Exit;
 use mail::Domain;
-use route::dns::Lookup;
 use server::wiring;
 use std::{
     fs::OpenOptions,
@@ -17,6 +16,7 @@ use std::{
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
+use upkeep::domain::{KeyState, compare_key};
 
 /// The longest string of a TXT record (RFC 1035 §3.3).
 const TXT_STRING_BYTES: usize = 255;
@@ -129,21 +129,13 @@ fn check(settings: &Settings, out: &mut dyn Write) -> Ending {
     let dns = wiring::dns(settings).map_err(|why| CliError::new(Exit::Config, why))?;
     let mut exit = Exit::Ok;
     for (name, record) in keys {
-        let labels = name.split('.').map(str::as_bytes);
-        let (said, found) = match runtime.block_on(dns.txt(labels)) {
-            Lookup::Found(records)
-                if records.iter().any(|found| key_of(found) == tag_value(&record, "p")) =>
-            {
-                ("published".to_owned(), Exit::Ok)
-            }
-            Lookup::Found(records) if records.iter().any(|found| key_of(found).is_some()) => {
-                ("ANOTHER KEY is published: receivers reject the signature".to_owned(), Exit::DataErr)
-            }
-            Lookup::Found(_) => ("NO KEY is in the TXT record".to_owned(), Exit::DataErr),
-            Lookup::NoData | Lookup::NxDomain => ("NOT PUBLISHED".to_owned(), Exit::DataErr),
-            Lookup::Unknown(why) => (format!("unknown: {why}"), Exit::TempFail),
+        let state = runtime.block_on(compare_key(&dns, &name, &record));
+        let found = match state {
+            KeyState::Published => Exit::Ok,
+            KeyState::Unknown(_) => Exit::TempFail,
+            KeyState::Another | KeyState::NoKey | KeyState::Missing => Exit::DataErr,
         };
-        writeln!(out, "{name}: {said}")?;
+        writeln!(out, "{name}: {state}")?;
         // A wrong record is the news, whatever else is only unknown.
         if found == Exit::DataErr || exit == Exit::Ok {
             exit = found;
@@ -152,14 +144,10 @@ fn check(settings: &Settings, out: &mut dyn Write) -> Ending {
     Ok(exit)
 }
 
-/// The public key of a TXT record, if it has one.
-fn key_of(record: &[u8]) -> Option<String> {
-    tag_value(std::str::from_utf8(record).ok()?, "p")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use authn::tag_value;
 
     #[test]
     fn a_long_record_is_written_in_strings_that_dns_can_carry() {

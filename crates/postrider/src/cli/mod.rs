@@ -117,6 +117,7 @@ fn asks_with_configuration(command: &Command) -> bool {
         Command::Map(_)
         | Command::Queue(_)
         | Command::Spool(_)
+        | Command::Check(_)
         | Command::SupportBundle(_)
         | Command::Backup(_)
         | Command::Restore(_)
@@ -188,6 +189,9 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         Command::Queue(command) => queue::run(&command, explicit, &load_for_tools(explicit)?, out)?,
         Command::Spool(command) => upkeep::spool_tools::run(&command, &load_for_tools(explicit)?, out)?,
         Command::Doctor(args) => return Ok(End::Other(upkeep::doctor::run(&args, explicit, out)?)),
+        Command::Check(args) => {
+            return Ok(End::Other(upkeep::domain::run(&args, &load_for_tools(explicit)?, out)?));
+        }
         Command::SupportBundle(args) => upkeep::bundle::run(&args, explicit, out)?,
         Command::Backup(args) => upkeep::backup::run(&args, explicit, out)?,
         Command::Restore(args) => upkeep::backup::restore::run(&args, explicit, out)?,

@@ -8,6 +8,8 @@ mod network;
 mod ports;
 mod site;
 
+pub(crate) use network::host_name;
+
 use clap::Args;
 use config::{Purpose, Settings};
 use console::{CliError, print::plain, settings::find as find_config};
