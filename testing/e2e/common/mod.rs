@@ -65,11 +65,11 @@ pub struct Postrider {
     pub dir: TempDir,
     pub address: SocketAddr,
     child: Child,
-    said: Said,
+    said: LastLines,
 }
 
 /// The last lines of a daemon's standard error.
-type Said = Arc<Mutex<VecDeque<String>>>;
+type LastLines = Arc<Mutex<VecDeque<String>>>;
 
 impl Postrider {
     /// Starts with `hostname = "mx.test"`, one listener, and what is added.
@@ -238,7 +238,7 @@ fn configure(dir: &Path, address: SocketAddr, more: &str) {
 }
 
 /// Starts the daemon in this folder and waits until it listens.
-fn launch(dir: &Path, environment: &[(&'static str, PathBuf)]) -> (Child, Said) {
+fn launch(dir: &Path, environment: &[(&'static str, PathBuf)]) -> (Child, LastLines) {
     let mut child = Command::new(binary())
         .args(["serve", "--config", "postrider.toml"])
         .current_dir(dir)
@@ -250,7 +250,7 @@ fn launch(dir: &Path, environment: &[(&'static str, PathBuf)]) -> (Child, Said) 
         .unwrap();
     let stderr = child.stderr.take().unwrap();
     let (tell, told) = mpsc::channel();
-    let last = Said::default();
+    let last = LastLines::default();
     let lines = last.clone();
     std::thread::spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
