@@ -1,10 +1,9 @@
-//! A map in an LDAP server: Debian's slapd, started here, or one that already runs. The client speaks as much of RFC 4511
-//! as a lookup needs: a search for one attribute's value.
+//! A map in an LDAP server: Debian's slapd, started here, or one that already runs.
 
+use ldap3::{LdapConn, Scope, SearchResult, ldap_escape};
 use std::{
     fmt::Write as _,
-    fs,
-    io::{self, BufReader, Read as _, Write as _},
+    fs, io,
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -19,9 +18,8 @@ const START: Duration = Duration::from_secs(20);
 
 /// A connection to a server, and the server if it is ours.
 pub(super) struct Ldap {
-    stream: BufReader<TcpStream>,
+    connection: LdapConn,
     base: String,
-    next_id: u32,
     _server: Option<Server>,
 }
 
@@ -93,89 +91,21 @@ impl Ldap {
 
     /// Connects to a server that runs.
     pub(super) fn connect(address: &str, base: &str) -> io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream: BufReader::new(stream), base: base.to_owned(), next_id: 0, _server: None })
+        let connection = LdapConn::new(&format!("ldap://{address}")).map_err(io::Error::other)?;
+        Ok(Self { connection, base: base.to_owned(), _server: None })
     }
 
     /// Searches for an entry whose `mail` is `key`; true if there is one.
     pub(super) fn get(&mut self, key: &str) -> io::Result<bool> {
-        self.next_id += 1;
-        let request = search(self.next_id, &self.base, key);
-        self.stream.get_mut().write_all(&request)?;
-        let mut found = false;
-        loop {
-            match self.message()? {
-                ENTRY => found = true,
-                DONE => return Ok(found),
-                _ => {}
-            }
+        let filter = format!("(mail={})", ldap_escape(key));
+        let found = self.connection.search(&self.base, Scope::Subtree, &filter, vec!["description"]);
+        let SearchResult(entries, outcome) = found.map_err(io::Error::other)?;
+        // 32 is noSuchObject.
+        match outcome.rc {
+            0 | 32 => Ok(!entries.is_empty()),
+            code => Err(io::Error::other(format!("the LDAP server replied with code {code}"))),
         }
     }
-
-    /// Reads a message; the tag of its operation. A search that failed is an error.
-    fn message(&mut self) -> io::Result<u8> {
-        let mut head = [0; 2];
-        self.stream.read_exact(&mut head)?;
-        let mut length = usize::from(head[1]);
-        if length & 0x80 != 0 {
-            let mut octets = vec![0; length & 0x7f];
-            self.stream.read_exact(&mut octets)?;
-            length = octets.iter().fold(0, |n, octet| n << 8 | usize::from(*octet));
-        }
-        if head[0] != SEQUENCE || length > 1 << 24 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no LDAP"));
-        }
-        let mut body = vec![0; length];
-        self.stream.read_exact(&mut body)?;
-        // An integer of one octet of length, and the operation.
-        let cut = || io::Error::new(io::ErrorKind::InvalidData, "an LDAP message is cut off");
-        let at = 2 + usize::from(*body.get(1).ok_or_else(cut)?);
-        let tag = *body.get(at).ok_or_else(cut)?;
-        if tag == DONE {
-            // The length of the operation, ENUMERATED, its length, and the code.
-            let long = usize::from(*body.get(at + 1).ok_or_else(cut)?);
-            let skip = if long & 0x80 != 0 { 1 + (long & 0x7f) } else { 1 };
-            let code = *body.get(at + 1 + skip + 2).ok_or_else(cut)?;
-            // 32 is noSuchObject.
-            if code != 0 && code != 32 {
-                return Err(io::Error::other(format!("the LDAP server replied with code {code}")));
-            }
-        }
-        Ok(tag)
-    }
-}
-
-const SEQUENCE: u8 = 0x30;
-const ENTRY: u8 = 0x64;
-const DONE: u8 = 0x65;
-
-/// A value with its tag and its length.
-fn tagged(tag: u8, value: &[u8]) -> Vec<u8> {
-    let mut out = vec![tag];
-    match value.len() {
-        length @ 0..128 => out.push(length as u8),
-        length @ 128..256 => out.extend([0x81, length as u8]),
-        length => out.extend([0x82, (length >> 8) as u8, length as u8]),
-    }
-    out.extend(value);
-    out
-}
-
-/// A search below `base` for the attribute `description` of the entry with this `mail`.
-fn search(id: u32, base: &str, key: &str) -> Vec<u8> {
-    let filter = tagged(0xa3, &[tagged(4, b"mail"), tagged(4, key.as_bytes())].concat());
-    let body = [
-        tagged(4, base.as_bytes()),
-        // The whole subtree, aliases as they are, all entries, any time, with values.
-        vec![10, 1, 2, 10, 1, 0, 2, 1, 0, 2, 1, 0, 1, 1, 0],
-        filter,
-        tagged(SEQUENCE, &tagged(4, b"description")),
-    ]
-    .concat();
-    // slapd takes no more than four octets, and no negative number.
-    let number = (id & 0x7fff_ffff).to_be_bytes();
-    tagged(SEQUENCE, &[tagged(2, &number), tagged(0x63, &body)].concat())
 }
 
 /// Finds a program that is often not in the PATH of users.
@@ -204,12 +134,5 @@ mod tests {
         assert!(!ldap.get("user50@a.test").unwrap());
         ldap.base = "dc=other".into();
         assert!(!ldap.get("user1@a.test").unwrap());
-    }
-
-    #[test]
-    fn lengths_are_short_or_long() {
-        assert_eq!(tagged(4, b"ab"), [4, 2, b'a', b'b']);
-        assert_eq!(tagged(4, &[7; 200])[..3], [4, 0x81, 200]);
-        assert_eq!(tagged(4, &[7; 300])[..4], [4, 0x82, 1, 44]);
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     table::{Cell, Column, Format, Table},
 };
 use clap::Args;
-use packet::{Kind, Question};
+use packet::{KINDS, Question};
 use std::{
     collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr, UdpSocket},
@@ -117,12 +117,12 @@ fn serve(
         let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
         let Some(question) = Question::parse(&buffer[..length]) else { continue };
         if let Ok(mut counts) = counts.lock() {
-            let entry = counts.entry(question.kind.name()).or_default();
+            let entry = counts.entry(question.kind()).or_default();
             entry.0 += 1;
             *entry.1.entry(question.name.clone()).or_default() += 1;
         }
         let address = packet::address_in(&question.name).unwrap_or(args.answer);
-        let answer = question.answer(address, args.ttl);
+        let Some(answer) = question.answer(address, args.ttl) else { continue };
         // A client that has gone gets no answer.
         let _ = socket.send_to(&answer, from);
     }
@@ -140,9 +140,9 @@ const COLUMNS: [Column; 4] = [
 fn rows(counts: &Counts, messages: Option<u64>) -> Vec<[Cell; 4]> {
     let each = |count: u64| messages.map_or(Cell::Empty, |n| Cell::Number(count as f64 / n as f64, 3));
     let mut rows: Vec<[Cell; 4]> = Vec::new();
-    for kind in Kind::ALL {
-        let Some((count, names)) = counts.get(kind.name()) else { continue };
-        rows.push([kind.name().into(), (*count).into(), names.len().into(), each(*count)]);
+    for kind in KINDS {
+        let Some((count, names)) = counts.get(kind) else { continue };
+        rows.push([kind.into(), (*count).into(), names.len().into(), each(*count)]);
     }
     let all = all(counts);
     rows.push(["all".into(), all.into(), Cell::Empty, each(all)]);

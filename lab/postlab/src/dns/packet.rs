@@ -1,131 +1,71 @@
-//! Questions and answers of DNS (RFC 1035), as far as a mail server needs them.
+//! Questions and answers of DNS, as far as a mail server needs them.
 
+use hickory_proto::{
+    op::{Message, MessageType, OpCode, Query},
+    rr::{
+        Name, RData, Record, RecordType,
+        rdata::{A, MX, SOA},
+    },
+};
 use std::net::Ipv4Addr;
 
-/// The type of a question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    A,
-    Aaaa,
-    Cname,
-    Mx,
-    Ptr,
-    Txt,
-    Tlsa,
-    Other,
-}
-
-impl Kind {
-    pub(super) const ALL: [Self; 8] =
-        [Self::Mx, Self::A, Self::Aaaa, Self::Cname, Self::Tlsa, Self::Txt, Self::Ptr, Self::Other];
-
-    fn of(number: u16) -> Self {
-        match number {
-            1 => Self::A,
-            5 => Self::Cname,
-            12 => Self::Ptr,
-            15 => Self::Mx,
-            16 => Self::Txt,
-            28 => Self::Aaaa,
-            52 => Self::Tlsa,
-            _ => Self::Other,
-        }
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::A => "A",
-            Self::Aaaa => "AAAA",
-            Self::Cname => "CNAME",
-            Self::Mx => "MX",
-            Self::Ptr => "PTR",
-            Self::Txt => "TXT",
-            Self::Tlsa => "TLSA",
-            Self::Other => "other",
-        }
-    }
-}
+/// The types that are counted by themselves, and all others.
+pub(super) const KINDS: [&str; 8] = ["MX", "A", "AAAA", "CNAME", "TLSA", "TXT", "PTR", "other"];
 
 /// A query with one question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Question {
-    id: [u8; 2],
+    id: u16,
     wants_recursion: bool,
+    query: Query,
+    /// In lower case, without the final dot.
     pub(super) name: String,
-    pub(super) kind: Kind,
-    /// The question as it came, with type and class.
-    section: Vec<u8>,
 }
-
-const HEADER: usize = 12;
 
 impl Question {
     /// Nothing if it is no query, or not understood.
     pub(super) fn parse(packet: &[u8]) -> Option<Self> {
-        let header = packet.get(..HEADER)?;
-        // An answer, or another number of questions.
-        if header[2] & 0x80 != 0 || header[4..6] != [0, 1] {
-            return None;
-        }
-        let (mut at, mut labels) = (HEADER, Vec::new());
-        loop {
-            let length = usize::from(*packet.get(at)?);
-            at += 1;
-            if length == 0 {
-                break;
-            }
-            // A question has no pointer.
-            if length > 63 {
-                return None;
-            }
-            labels.push(String::from_utf8_lossy(packet.get(at..at + length)?).to_ascii_lowercase());
-            at += length;
-        }
-        let kind = packet.get(at..at + 2)?;
-        let section = packet.get(HEADER..at + 4)?.to_vec();
-        Some(Self {
-            id: [header[0], header[1]],
-            wants_recursion: header[2] & 1 != 0,
-            name: labels.join("."),
-            kind: Kind::of(u16::from_be_bytes([kind[0], kind[1]])),
-            section,
+        let message = Message::from_vec(packet).ok()?;
+        let [query] = &message.queries[..] else { return None };
+        let name = query.name().to_ascii().trim_end_matches('.').to_ascii_lowercase();
+        let metadata = &message.metadata;
+        (metadata.message_type == MessageType::Query).then(|| Self {
+            id: metadata.id,
+            wants_recursion: metadata.recursion_desired,
+            query: query.clone(),
+            name,
         })
+    }
+
+    /// Returns the type, as it is counted.
+    pub(super) fn kind(&self) -> &'static str {
+        let own = self.query.query_type().to_string();
+        KINDS.into_iter().find(|kind| **kind == *own).unwrap_or("other")
     }
 
     /// Returns the answer: an exchanger for MX, an address for A, and no data for all else, with the SOA record without
     /// which a resolver must not keep such an answer (RFC 2308, section 5).
-    pub(super) fn answer(&self, address: Ipv4Addr, ttl: u32) -> Vec<u8> {
-        // A pointer to the name of the question.
-        const NAME: [u8; 2] = [0xc0, HEADER as u8];
-        let (is_answer, kind, data) = match self.kind {
-            Kind::A => (true, 1u16, address.octets().to_vec()),
-            // Preference 10, and `mx` before the name, unless that would be no name any more.
-            Kind::Mx if self.name.len() < 240 => (true, 15, [&[0, 10, 2, b'm', b'x'][..], &NAME].concat()),
-            // The root as server and mailbox; serial, refresh, retry and expire; the time for which there is no data.
-            _ => (false, 6, [&[0; 2 + 16][..], &ttl.to_be_bytes()].concat()),
+    pub(super) fn answer(&self, address: Ipv4Addr, ttl: u32) -> Option<Vec<u8>> {
+        let name = self.query.name().clone();
+        let mut message = Message::response(self.id, OpCode::Query);
+        message.metadata.authoritative = true;
+        message.metadata.recursion_desired = self.wants_recursion;
+        message.metadata.recursion_available = true;
+        message.add_query(self.query.clone());
+        let exchanger = name.prepend_label("mx").ok();
+        let data = match (self.query.query_type(), exchanger) {
+            (RecordType::A, _) => Some(RData::A(A(address))),
+            (RecordType::MX, Some(exchanger)) => Some(RData::MX(MX::new(10, exchanger))),
+            _ => None,
         };
-        let mut out = self.id.to_vec();
-        // An authoritative answer without an error; recursion is available.
-        out.extend([
-            0x84 | u8::from(self.wants_recursion),
-            0x80,
-            0,
-            1,
-            0,
-            u8::from(is_answer),
-            0,
-            u8::from(!is_answer),
-            0,
-            0,
-        ]);
-        out.extend(&self.section);
-        out.extend(NAME);
-        out.extend(kind.to_be_bytes());
-        out.extend([0, 1]);
-        out.extend(ttl.to_be_bytes());
-        out.extend((data.len() as u16).to_be_bytes());
-        out.extend(data);
-        out
+        match data {
+            Some(data) => message.add_answer(Record::from_rdata(name, ttl, data)),
+            None => {
+                let soa = SOA::new(Name::root(), Name::root(), 0, 0, 0, 0, ttl);
+                message.add_authority(Record::from_rdata(name, ttl, RData::SOA(soa)))
+            }
+        };
+        message.to_vec().ok()
     }
 }
 
@@ -145,21 +85,26 @@ mod tests {
         packet
     }
 
+    fn answer(kind: u16) -> Vec<u8> {
+        Question::parse(&query(kind)).unwrap().answer(Ipv4Addr::new(127, 0, 0, 9), 60).unwrap()
+    }
+
     #[test]
     fn a_domain_has_an_exchanger_and_a_name_has_an_address() {
         let question = Question::parse(&query(15)).unwrap();
-        assert_eq!((question.name.as_str(), question.kind), ("a.test", Kind::Mx));
-        let answer = question.answer(Ipv4Addr::new(127, 0, 0, 9), 60);
-        assert_eq!(answer[..12], [7, 8, 0x85, 0x80, 0, 1, 0, 1, 0, 0, 0, 0]);
-        assert_eq!(answer[12..24], query(15)[12..]);
-        assert_eq!(answer[24..], [0xc0, 12, 0, 15, 0, 1, 0, 0, 0, 60, 0, 7, 0, 10, 2, b'm', b'x', 0xc0, 12]);
-        let answer = Question::parse(&query(1)).unwrap().answer(Ipv4Addr::new(127, 0, 0, 9), 60);
-        assert_eq!(answer[answer.len() - 6..], [0, 4, 127, 0, 0, 9]);
+        assert_eq!((question.name.as_str(), question.kind()), ("a.test", "MX"));
+        let mx = answer(15);
+        assert_eq!(mx[..12], [7, 8, 0x85, 0x80, 0, 1, 0, 1, 0, 0, 0, 0]);
+        assert_eq!(mx[12..24], query(15)[12..]);
+        assert_eq!(mx[24..], [0xc0, 12, 0, 15, 0, 1, 0, 0, 0, 60, 0, 7, 0, 10, 2, b'm', b'x', 0xc0, 12]);
+        let address = answer(1);
+        assert_eq!(address[address.len() - 6..], [0, 4, 127, 0, 0, 9]);
         // No data is an answer too.
-        let answer = Question::parse(&query(28)).unwrap().answer(Ipv4Addr::LOCALHOST, 60);
-        assert_eq!((answer[7], answer[9]), (0, 1), "no answer, and one record of the authority");
-        assert_eq!(answer[24..36], [0xc0, 12, 0, 6, 0, 1, 0, 0, 0, 60, 0, 22]);
-        assert_eq!((answer.len(), &answer[54..]), (58, &[0, 0, 0, 60][..]));
+        let nothing = answer(28);
+        assert_eq!((nothing[7], nothing[9]), (0, 1), "no answer, and one record of the authority");
+        assert_eq!(nothing[24..36], [0xc0, 12, 0, 6, 0, 1, 0, 0, 0, 60, 0, 22]);
+        assert_eq!((nothing.len(), &nothing[54..]), (58, &[0, 0, 0, 60][..]));
+        assert_eq!(Question::parse(&query(99)).unwrap().kind(), "other");
     }
 
     #[test]
