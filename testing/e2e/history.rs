@@ -120,6 +120,26 @@ fn delivered_bounced_and_deleted_mail_is_found_by_all_its_keys_also_without_a_da
 }
 
 #[test]
+fn a_reply_of_a_large_provider_is_explained_with_what_to_do() {
+    let sink = Sink::with(|command| {
+        let is_recipient = command.starts_with("RCPT");
+        is_recipient
+            .then(|| "550 5.7.26 Your email has been blocked because the sender is unauthenticated".into())
+    });
+    let route = sink.route().replace("\"*\"", "\"b.test\"");
+    let daemon = Postrider::start(&format!("{LOG}{route}"));
+    let id = send(&daemon, "", &["x@b.test"], "1@a.test");
+    let mut why = String::new();
+    until("it has failed", || {
+        why = daemon.try_ask(&["why", &id]).unwrap_or_default();
+        why.contains("bounced")
+    });
+    assert!(why.contains("  advice: the provider could not authenticate the message"), "{why}");
+    let object: serde_json::Value = serde_json::from_str(&daemon.ask(&["why", &id, "--json"])).unwrap();
+    assert!(object["recipients"][0]["advice"].as_str().unwrap().contains("postrider check"), "{object}");
+}
+
+#[test]
 fn a_message_that_waits_is_explained_with_its_destination_its_end_and_a_command() {
     let nobody = free_address();
     let route = format!("[[route]]\ndomains = [\"b.test\"]\nsmarthost = \"{nobody}\"\n");

@@ -1,6 +1,7 @@
 //! The object of `postrider why --json`. docs/history.md describes each field. Later versions only add fields.
 
 use super::{
+    advice::advice,
     past::{Past, PastRecipient},
     retry_command, warned_at,
 };
@@ -65,6 +66,9 @@ struct Recipient {
     last: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_at: Option<String>,
+    /// What to do about the last reply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,6 +123,7 @@ pub(super) fn print_queued(
         attempt: r.attempt.as_ref().map(Attempt::of),
         last: r.last.clone(),
         last_at: time(r.last_ms),
+        advice: r.last.as_deref().and_then(advice),
         next_at: time(r.next_ms),
         reason: r.reason.clone(),
         down_since: time(r.wait.and_then(|wait| wait.down_since_ms)),
@@ -162,6 +167,7 @@ pub(super) fn print_past(
         attempts: r.attempt_count,
         last: r.last.as_ref().map(|(_, text)| text.clone()),
         last_at: r.last.as_ref().map(|(at, _)| at.millis().rfc3339()),
+        advice: r.last.as_ref().and_then(|(_, text)| advice(text)),
         next_at: r.next.map(UnixMillis::rfc3339),
         ..Recipient::default()
     };

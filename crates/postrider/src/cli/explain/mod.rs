@@ -1,5 +1,6 @@
 //! `postrider why`: the state of one message, recipient by recipient, and what became of one that has left the queue.
 
+mod advice;
 mod json;
 mod past;
 #[cfg(test)]
@@ -7,6 +8,7 @@ mod tests;
 
 use super::{CliError, Ending, args::WhyArgs, history, queue::is_live};
 use ::history::StoredEvent;
+use advice::advice;
 use config::Settings;
 use console::{print, timeline};
 use control::Exit;
@@ -74,7 +76,8 @@ fn print_recipient(r: &RecipientInfo, now: u64, out: &mut dyn Write) -> io::Resu
     if r.status == Status::Done {
         let ended = r.last.as_deref().map_or("the log has the outcome".to_owned(), print::plain);
         let ago = r.last_ms.map(|at| format!(" ({} ago)", span(now.saturating_sub(at)))).unwrap_or_default();
-        return writeln!(out, "  ended:  {ended}{ago}");
+        writeln!(out, "  ended:  {ended}{ago}")?;
+        return print_advice(r.last.as_deref(), out);
     }
     if let Some(attempt) = &r.attempt {
         writeln!(out, "  now:    {}", print::plain(&attempt.text(now)))?;
@@ -90,6 +93,7 @@ fn print_recipient(r: &RecipientInfo, now: u64, out: &mut dyn Write) -> io::Resu
         }
         (None, _) => writeln!(out, "  last:   no attempt yet")?,
     }
+    print_advice(r.last.as_deref(), out)?;
     let reason = r.reason.as_deref().map(|text| format!(": {}", print::plain(text))).unwrap_or_default();
     match r.next_ms {
         Some(next) if next > now => {
@@ -99,6 +103,11 @@ fn print_recipient(r: &RecipientInfo, now: u64, out: &mut dyn Write) -> io::Resu
         None if reason.is_empty() => Ok(()),
         None => writeln!(out, "  next:   {}", &reason[2..]),
     }
+}
+
+/// Prints what to do about the last reply, if that is known.
+fn print_advice(last: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
+    last.and_then(advice).map_or(Ok(()), |advice| writeln!(out, "  advice: {advice}"))
 }
 
 /// Prints what a recipient waits with, until when, and what an operator can do about it.
@@ -201,6 +210,7 @@ fn explain_finished(
             Some((at, reply)) if recipient.state != State::Unknown => {
                 writeln!(out, "  status: {}", recipient.state.word())?;
                 writeln!(out, "  ended:  {}: {}", print::date_time(at.millis().0), print::plain(reply))?;
+                print_advice(Some(reply), out)?;
             }
             _ => writeln!(
                 out,
@@ -287,6 +297,7 @@ fn print_past_recipient(r: &PastRecipient, at: UnixMicros, out: &mut dyn Write) 
         let word = if r.state.is_end() { "ended:" } else { "last: " };
         let text = print::plain(text);
         writeln!(out, "  {word}  {text} ({ago} before, {} {attempts})", r.attempt_count)?;
+        print_advice(r.last.as_ref().map(|(_, text)| text.as_str()), out)?;
     }
     Ok(())
 }
