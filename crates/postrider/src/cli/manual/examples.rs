@@ -69,6 +69,14 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "postrider-check",
+        &[
+            ("postrider check example.com", "Compare the DNS records of a domain with this server."),
+            ("postrider check --records example.com", "Look at the records only, where port 25 is closed."),
+            ("postrider check --json example.com", "The same for a script."),
+        ],
+    ),
+    (
         "postrider-support-bundle",
         &[
             ("postrider support-bundle --dry-run", "List what a bundle would have."),
