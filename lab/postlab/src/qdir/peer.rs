@@ -27,7 +27,7 @@ pub(super) struct PeerArgs {
     #[arg(long, value_name = "COUNT", requires = "peer", value_parser = clap::value_parser!(u32).range(1..))]
     peer_messages: Option<u32>,
     /// With queuedirs: instead of its rate, show the system calls by which it makes an entry, from the creation of the
-    /// first file on. Needs perf(1)
+    /// first file on. Needs bpftrace(8)
     #[arg(long, requires = "peer")]
     peer_calls: bool,
 }
@@ -47,13 +47,14 @@ const CREATE: [Column; 6] = [
     Column::right("a sender's µs a message", "sender_us_per_message", 27),
 ];
 
-const CALLS: [Column; 6] = [
+const CALLS: [Column; 7] = [
     Column::left("Sendmail 8", "call", 11),
     Column::right("senders", "senders", 7),
     Column::right("messages", "messages", 8),
     Column::right("calls a message", "calls_per_message", 24),
     Column::right("total ms", "total_ms", 27),
     Column::right("average µs", "average_us", 27),
+    Column::right("messages/s", "messages_per_second", 24),
 ];
 
 const SORT: [Column; 6] = [
@@ -96,6 +97,7 @@ enum Line {
         messages: u32,
         calls: u64,
         total_ms: f64,
+        per_s: f64,
     },
 }
 
@@ -153,19 +155,19 @@ impl PeerArgs {
         rounds: u32,
     ) -> Result<(), String> {
         let Some(lines) = self.lines(&["calls", count], grid, rounds)? else { return Ok(()) };
-        let mut rows: Vec<(String, u32, u32, [Figure; 3])> = Vec::new();
+        let mut rows: Vec<(String, u32, u32, [Figure; 4])> = Vec::new();
         for line in lines {
-            let Line::Calls { call, senders, messages, calls, total_ms } = line else { continue };
+            let Line::Calls { call, senders, messages, calls, total_ms, per_s } = line else { continue };
             let i = rows.iter().position(|row| row.0 == call && row.1 == senders).unwrap_or_else(|| {
-                rows.push((call, senders, messages, [const { Figure::new() }; 3]));
+                rows.push((call, senders, messages, [const { Figure::new() }; 4]));
                 rows.len() - 1
             });
             let count = calls.max(1) as f64;
-            let values = [calls as f64 / f64::from(messages.max(1)), total_ms, total_ms * 1e3 / count];
+            let values = [calls as f64 / f64::from(messages.max(1)), total_ms, total_ms * 1e3 / count, per_s];
             rows[i].3.iter_mut().zip(values).for_each(|(figure, value)| figure.push(value));
         }
         table.part(PART, &CALLS);
-        for (call, senders, messages, [calls, total, average]) in rows {
+        for (call, senders, messages, [calls, total, average, rate]) in rows {
             table.row([
                 call.into(),
                 senders.into(),
@@ -173,8 +175,10 @@ impl PeerArgs {
                 calls.into(),
                 total.into(),
                 average.into(),
+                rate.into(),
             ]);
         }
+        table.note("messages/s: while its calls are counted.");
         table.note("`sync` is fsync and fdatasync, `open` openat, `rename` all its forms, `write` pwrite and writev too; `others` all that are no sync.");
         Ok(())
     }
@@ -285,7 +289,7 @@ mod tests {
     fn the_scripts_lines_are_read() {
         let text = "hello\n{\"test\":\"create\",\"dirs\":5,\"senders\":10,\"messages\":7,\"queued\":107,\"us_per_msg\":900,\"per_s\":1111}\n\
                     {\"test\": \"sort\", \"order\": \"Host\", \"messages\": 7, \"read_s\": 0.25, \"sort_s\": null, \"to_first_connect_s\": 1, \"stats\": 1.02, \"opens\": 0.0}\n\
-                    {\"test\": \"calls\", \"call\": \"sync\", \"senders\": 1, \"messages\": 7, \"calls\": 14, \"total_ms\": 2.5}\n";
+                    {\"test\": \"calls\", \"call\": \"sync\", \"senders\": 1, \"messages\": 7, \"calls\": 14, \"total_ms\": 2.5, \"per_s\": 9}\n";
         let lines = parse(text).unwrap();
         assert!(matches!(&lines[0], Line::Create { dirs: 5, senders: 10, .. }), "{lines:?}");
         assert!(matches!(&lines[1], Line::Sort { order, sort_s: None, .. } if order == "Host"), "{lines:?}");
