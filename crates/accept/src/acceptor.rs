@@ -26,7 +26,7 @@ use crate::{
 };
 use mail::{
     Content, Enhanced, Envelope, IdSource, Message, Outcome, Part, QueueId, ReceivedContent, Reply,
-    SharedMessage, UnixMillis, content::chunk_ids,
+    SharedMessage, content::chunk_ids,
 };
 use room::Entering;
 use smtp::server::replies;
@@ -283,7 +283,7 @@ impl<I: Intake> Acceptor<I> {
                     return Err(reply);
                 }
             };
-            let id = self.ids.next(UnixMillis::now().0);
+            let id = self.ids.next(self.intake.now().0);
             tracing::info!("{id}: {} further recipients of {}", recipients.len(), message.id);
             let envelope = Envelope { recipients, ..without.clone() };
             let Message { arrived, ref origin, .. } = *message;
@@ -331,7 +331,7 @@ impl<I: Intake> Acceptor<I> {
         message: &Message,
     ) -> Vec<SharedMessage> {
         let hostname = config.settings.hostname.as_str();
-        let composed = expanded.compose(message, hostname, &config.reports, &self.ids, UnixMillis::now());
+        let composed = expanded.compose(message, hostname, &config.reports, &self.ids, self.intake.now());
         let mut reports = Vec::with_capacity(composed.len());
         for report in composed {
             let judged = config.pipeline.judge_report(config.rules(), report);

@@ -2,7 +2,7 @@
 
 use crate::{accept_config::AcceptConfig, log::AcceptLog, unstored::UnstoredMessages};
 use bytes::Bytes;
-use mail::{ChunkId, Destination, QueueId, SharedMessage};
+use mail::{ChunkId, Destination, QueueId, SharedMessage, UnixMillis};
 use spool::{CommitSeq, SpoolFailure};
 use std::{future::Future, sync::Arc};
 
@@ -10,6 +10,9 @@ use std::{future::Future, sync::Arc};
 pub trait Intake: Send + Sync + 'static {
     /// Returns the configuration as it is now. A transaction keeps the one with which it began.
     fn config(&self) -> Arc<AcceptConfig>;
+
+    /// Returns the time by the wall clock.
+    fn now(&self) -> UnixMillis;
 
     /// Returns the log of clients.
     fn log(&self) -> &AcceptLog;

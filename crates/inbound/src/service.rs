@@ -165,6 +165,11 @@ pub trait Service: Send + Sync + 'static {
     /// Returns an id for the message whose content begins.
     fn next_id(&self) -> QueueId;
 
+    /// Returns the time by the wall clock.
+    fn now(&self) -> UnixMillis {
+        UnixMillis::now()
+    }
+
     /// The header is complete: may the body follow? `header` is without the trace field, and has the empty line that
     /// ends it; it ends without one before a line that is no field.
     ///

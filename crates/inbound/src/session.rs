@@ -9,7 +9,7 @@ use crate::{
     ListenerOptions, Service, SessionPermit, Settings, WorkerPool, content::ContentReceiver, stream::Stream,
 };
 use auth::ChannelBindings;
-use mail::{Envelope, Reply, UnixMillis};
+use mail::{Envelope, Reply};
 use smtp::server::{BareLf, Connection, Keyword, Refused, Session as ServerSession, Step, replies};
 use std::{
     future::poll_fn,
@@ -241,7 +241,7 @@ impl<S: Service> SessionDriver<S> {
                 Step::NeedInput => return Ok(None),
                 Step::Close => return Ok(Some(false)),
                 Step::StartTls => return Ok(Some(true)),
-                Step::AskTime => next = io.connection.set_time(UnixMillis::now()),
+                Step::AskTime => next = io.connection.set_time(self.service.now()),
                 // On the heap: large and rare.
                 Step::Query(query) => Box::pin(self.answer_query(io, query)).await?,
                 Step::ChangeClient(client) => Box::pin(self.change_client(io, *client)).await?,

@@ -710,6 +710,10 @@ impl Intake for Driver {
         self.current().accept.clone()
     }
 
+    fn now(&self) -> UnixMillis {
+        UnixMillis::now()
+    }
+
     fn log(&self) -> &AcceptLog {
         self.delivery_log.of_accept()
     }

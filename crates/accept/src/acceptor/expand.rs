@@ -7,7 +7,7 @@ use crate::{
     decisions::Decisions,
     intake::Intake,
 };
-use mail::{Enhanced, Envelope, Message, Outcome, Part, ReceivedContent, Recipient, UnixMillis};
+use mail::{Enhanced, Envelope, Message, Outcome, Part, ReceivedContent, Recipient};
 use policy::{SessionFacts, Source, Stage};
 use smtp::server::replies;
 use spool::SpoolFailure;
@@ -46,7 +46,7 @@ impl<I: Intake> Acceptor<I> {
             Err(reply) => return outcome(Outcome::deferred, &reply),
         };
         decisions.redirect(0, replaced);
-        let id = self.ids.next(UnixMillis::now().0);
+        let id = self.ids.next(self.intake.now().0);
         let finished = decisions.finish(id, message.arrived, message.origin.clone(), envelope, content);
         let reply = self.accept_in_task(config, finished).await;
         if reply.is_positive() {

@@ -9,7 +9,7 @@ use crate::{
     intake::Intake,
     verp,
 };
-use mail::{Envelope, Message, Reply, SharedMessage, UnixMillis};
+use mail::{Envelope, Message, Reply, SharedMessage};
 use policy::{SessionFacts, Source, Stage};
 use smtp::server::replies;
 use spool::SpoolFailure;
@@ -60,7 +60,7 @@ impl<I: Intake> Acceptor<I> {
         }
         let content = self.copied(message).await.map_err(NotReplaced::Unreadable)?;
         let content = self.in_pieces(&envelope, content).await.map_err(NotReplaced::NoRoom)?;
-        let id = self.ids.next(UnixMillis::now().0);
+        let id = self.ids.next(self.intake.now().0);
         let finished = decisions.finish(id, message.arrived, message.origin.clone(), envelope, content);
         let Accepted::Message { mut message, expanded, .. } = finished else {
             return Err(NotReplaced::Discarded);

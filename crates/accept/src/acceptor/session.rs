@@ -189,8 +189,12 @@ impl<I: Intake> Service for Acceptor<I> {
         context.run(Stage::Rcpt, view).map(or_positive(replies::RECIPIENT_OK))
     }
 
+    fn now(&self) -> UnixMillis {
+        self.intake.now()
+    }
+
     fn next_id(&self) -> QueueId {
-        self.ids.next(UnixMillis::now().0)
+        self.ids.next(self.intake.now().0)
     }
 
     fn header<'a>(

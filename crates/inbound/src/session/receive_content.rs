@@ -2,7 +2,7 @@
 
 use super::{SessionDriver, SessionIo};
 use crate::{Draft, Service, StoreError, content::ContentReceiver, trace::Received};
-use mail::{Origin, Reply, TransmissionType, UnixMillis, content::chunk_ids};
+use mail::{Origin, Reply, TransmissionType, content::chunk_ids};
 use smtp::{forwarded::Attribute, server::replies};
 use std::{io, time::Duration};
 use tokio::time::Instant;
@@ -25,7 +25,7 @@ impl<S: Service> SessionDriver<S> {
             protocol: session.protocol(envelope.smtputf8),
             id: self.service.next_id(),
             envelope,
-            now: UnixMillis::now(),
+            now: self.service.now(),
         };
         io.body = Some(ContentReceiver::begin(&received, &self.budget, &self.service));
     }
@@ -126,7 +126,7 @@ impl<S: Service> SessionDriver<S> {
                 let session = io.connection.session();
                 let protocol = session.protocol(envelope.smtputf8);
                 let origin = self.origin(session.hello().unwrap_or(""), protocol);
-                let arrived = UnixMillis::now();
+                let arrived = self.service.now();
                 let shown = self.service.judges_at_commit(&io.context).then(|| envelope.clone());
                 let draft = Draft { id, arrived, origin, envelope, content };
                 let reply = self.service.commit(&mut io.context, draft).await;
