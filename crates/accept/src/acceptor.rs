@@ -31,12 +31,8 @@ use mail::{
 use room::Entering;
 use smtp::server::replies;
 use spool::{CommitSeq, Entry, Refused, Spool, SpoolFailure};
-use std::{
-    pin::pin,
-    sync::Arc,
-    time::{Duration, Instant},
-};
-use tokio::time::timeout;
+use std::{pin::pin, sync::Arc, time::Duration};
+use tokio::time::{Instant, timeout};
 
 /// Content above this goes to the spool in pieces of this size.
 pub const CHUNK_BYTES: usize = 256 * 1024;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use mail::{ChunkId, QueueId, ReceivedContent, Reply};
 use policy::Stage;
 use spool::SpoolFailure;
-use std::time::Instant;
+use tokio::time::Instant;
 
 impl<I: Intake> Acceptor<I> {
     /// Makes the changes that checks decided on, shows the content to the filters, and seals it. What is replaced in the spool is given

@@ -10,10 +10,10 @@ use crate::{
 use mail::{Enhanced, Part, QueueId, Reply, SharedMessage};
 use smtp::server::replies;
 use spool::{Refused, Spool};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::{
     sync::oneshot::{self, error::RecvError},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 /// A spool that refuses a message is asked again after this, while the next hop may still answer.
