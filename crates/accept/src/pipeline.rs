@@ -86,15 +86,25 @@ type Verdicts<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
 impl Pipeline {
     /// The checks are asked in this order, at each of their stages.
     pub fn new(checks: Vec<Box<dyn Check>>, filters: Option<Filters>) -> Self {
-        let mut by_stage: [Vec<usize>; Stage::COUNT] = Default::default();
-        for (index, check) in checks.iter().enumerate() {
-            for stage in check.stages() {
-                by_stage[stage as usize].push(index);
-            }
+        let mut pipeline = Self {
+            checks: Vec::new(),
+            by_stage: Default::default(),
+            of_addresses: Vec::new(),
+            filters,
+        };
+        checks.into_iter().for_each(|check| pipeline.add(check));
+        pipeline
+    }
+
+    /// Adds a check, which is asked behind all others.
+    pub fn add(&mut self, check: Box<dyn Check>) {
+        let index = self.checks.len();
+        let stages = check.stages();
+        if stages.contains(&Stage::Rcpt) && check.judges_addresses() {
+            self.of_addresses.push(index);
         }
-        let is_of_addresses = |index: &usize| checks[*index].judges_addresses();
-        let of_addresses = by_stage[Stage::Rcpt as usize].iter().copied().filter(is_of_addresses).collect();
-        Self { checks, by_stage, of_addresses, filters }
+        stages.into_iter().for_each(|stage| self.by_stage[stage as usize].push(index));
+        self.checks.push(check);
     }
 
     /// Is any check asked at this stage?
