@@ -10,6 +10,8 @@
 mod budget;
 mod content;
 mod listener;
+#[cfg(feature = "memory")]
+mod memory;
 mod proxy;
 mod service;
 mod session;
@@ -20,6 +22,8 @@ mod worker_pool;
 pub use budget::{Budget, SessionPermit};
 pub use listener::{ClientCertificates, Inbound, ListenSocket, ListenTls, Listener, ListenerOptions, Taken};
 pub use mail::Answer;
+#[cfg(feature = "memory")]
+pub use memory::MemorySessions;
 pub use service::{
     AuthAnswer, Break, CertificateTls, Client, ClientTls, ConnectionEvent, Draft, EndPoints, Identity,
     NamedClient, Service, Settings, StoreError, UNIX_CLIENT,

@@ -86,7 +86,8 @@ struct SessionIo<S: Service> {
 impl<S: Service> SessionDriver<S> {
     /// Begins the session and writes the greeting. `None`: the connection was rejected, and is closed.
     pub(crate) async fn begin(self, mut stream: Stream) -> io::Result<Option<Box<Session<S>>>> {
-        let implicit = matches!(stream, Stream::Tls(_));
+        // The handshake came before.
+        let implicit = self.client.tls.is_some();
         let mut sleep = Box::pin(tokio::time::sleep(self.settings.limits.command_timeout));
         let mut unread = Vec::new();
         let connected = match self.service.connected(&self.client) {

@@ -26,6 +26,8 @@ pub(crate) enum Stream {
     Plain(TcpStream),
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
+    #[cfg(feature = "memory")]
+    Memory(tokio::io::DuplexStream),
     /// The handshake has it, or it ended in the handshake.
     Taken,
 }
@@ -43,6 +45,8 @@ impl Stream {
                 Self::Plain(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
                 Self::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
                 Self::Tls(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+                #[cfg(feature = "memory")]
+                Self::Memory(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
                 Self::Taken => Poll::Ready(Ok(())),
             })?;
             let bytes = buffer.filled();
@@ -60,6 +64,8 @@ impl Stream {
                 stream.write_all(bytes).await?;
                 stream.flush().await
             }
+            #[cfg(feature = "memory")]
+            Self::Memory(stream) => stream.write_all(bytes).await,
             Self::Taken => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -87,6 +93,8 @@ impl Stream {
                 let _ = stream.shutdown().await;
                 Ok(())
             }
+            #[cfg(feature = "memory")]
+            Self::Memory(stream) => stream.write_all(reply).await,
             Self::Taken => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -101,6 +109,8 @@ impl Stream {
                 *stream = UnixStream::from_std(again.into())?;
                 return Ok(());
             }
+            #[cfg(feature = "memory")]
+            Self::Memory(_) => return Ok(()),
             Self::Taken => return Ok(()),
         };
         let again = stream.as_fd().try_clone_to_owned()?;
@@ -113,6 +123,8 @@ impl Stream {
         let socket: BorrowedFd<'_> = match self {
             Self::Plain(stream) => stream.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
+            #[cfg(feature = "memory")]
+            Self::Memory(_) => return false,
             Self::Tls(_) | Self::Taken => return false,
         };
         let mut byte = [0];
