@@ -1,6 +1,7 @@
 //! Extensions that the daemon answers: VRFY, EXPN and ETRN; and the priority that a client may give its mail.
 
 use crate::{
+    accept_config::AcceptConfig,
     acceptor::{Acceptor, SessionContext},
     check::{LOOKUP_FAILED, LOOKUP_TIMEOUT, View, is_trusted_client},
     decisions::Decisions,
@@ -12,11 +13,12 @@ use mail::{
     Destination, Edit, Enhanced, Envelope, Field, ForwardPath, Mailbox, NextHop, Priority, ReceivedContent,
     Recipient, Reply, ReversePath,
 };
-use policy::{Source, Stage};
+use policy::{SessionFacts, Source, Stage};
 use smtp::{
     command::EtrnNode,
     server::{Keyword, Query, replies},
 };
+use std::sync::Arc;
 use tokio::time::timeout;
 
 /// The field that carries a priority through servers without MT-PRIORITY (RFC 6758 §3).
@@ -34,23 +36,9 @@ impl SessionContext {
             && !matches!(self.facts.source, Source::Smtp { peer, .. } if peer == inbound::UNIX_CLIENT)
     }
 
-    fn may_use(&self, clients: ForClients) -> bool {
-        match clients {
-            ForClients::Nobody => false,
-            ForClients::Trusted => self.is_trusted(),
-            ForClients::Everybody => true,
-        }
-    }
-
     /// Returns whether the client may use the command of the keyword.
     pub(super) fn offers(&self, keyword: Keyword) -> bool {
-        let extensions = &self.config.settings.extensions;
-        match keyword {
-            Keyword::Vrfy => self.may_use(extensions.vrfy),
-            Keyword::Expn => self.may_use(extensions.expn),
-            Keyword::Etrn => self.may_use(extensions.etrn),
-            _ => true,
-        }
+        offers(&self.config, &self.facts, keyword)
     }
 
     /// Returns whether the priority of the message is above the client's right.
@@ -67,6 +55,22 @@ impl SessionContext {
             options.priority = Some(Priority::default());
         }
         carry_priority(&self.config.settings, self.is_trusted(), envelope, content);
+    }
+}
+
+/// Returns whether a configuration lets the client use the command of the keyword.
+fn offers(config: &AcceptConfig, facts: &SessionFacts, keyword: Keyword) -> bool {
+    let extensions = &config.settings.extensions;
+    let clients = match keyword {
+        Keyword::Vrfy => extensions.vrfy,
+        Keyword::Expn => extensions.expn,
+        Keyword::Etrn => extensions.etrn,
+        _ => return true,
+    };
+    match clients {
+        ForClients::Nobody => false,
+        ForClients::Trusted => is_trusted_client(facts, &config.policy),
+        ForClients::Everybody => true,
     }
 }
 
@@ -117,22 +121,22 @@ impl<I: Intake> Acceptor<I> {
         context: &'a mut SessionContext,
         query: Query,
     ) -> Answer<'a, Reply> {
-        context.config = self.intake.config();
+        // A transaction that is open keeps its own.
+        let (config, facts) = (self.intake.config(), &context.facts);
+        let offers = |keyword| offers(&config, facts, keyword);
         match query {
-            Query::Verify(_) if !context.offers(Keyword::Vrfy) => Answer::Ready(replies::CANNOT_VERIFY),
-            Query::Expand(_) if !context.offers(Keyword::Expn) => Answer::Ready(replies::NOT_OFFERED),
-            Query::StartQueue(_) if !context.offers(Keyword::Etrn) => {
-                Answer::Ready(replies::NODE_NOT_ALLOWED)
-            }
-            Query::Verify(user) => Answer::later(verify(context, user)),
-            Query::Expand(list) => Answer::later(expand(context, list)),
-            Query::StartQueue(node) => Answer::later(self.start_queue(context, node)),
+            Query::Verify(_) if !offers(Keyword::Vrfy) => Answer::Ready(replies::CANNOT_VERIFY),
+            Query::Expand(_) if !offers(Keyword::Expn) => Answer::Ready(replies::NOT_OFFERED),
+            Query::StartQueue(_) if !offers(Keyword::Etrn) => Answer::Ready(replies::NODE_NOT_ALLOWED),
+            Query::Verify(user) => Answer::later(verify(config, facts, user)),
+            Query::Expand(list) => Answer::later(expand(config, facts, list)),
+            Query::StartQueue(node) => Answer::later(self.start_queue(config, node)),
         }
     }
 
     /// ETRN (RFC 1985): makes what is queued for a domain due now.
-    async fn start_queue(&self, context: &SessionContext, node: EtrnNode) -> Reply {
-        let routes = &context.config.routes;
+    async fn start_queue(&self, config: Arc<AcceptConfig>, node: EtrnNode) -> Reply {
+        let routes = &config.routes;
         let path = Mailbox::parse(&format!("postmaster@{}", node.domain), true).map(ForwardPath::Mailbox);
         let own = match path {
             Ok(path) => routes.recipient_by_maps(&path, None).await,
@@ -211,8 +215,12 @@ impl Asked {
 }
 
 /// Looks the address up as RCPT does, and returns who takes its place, if it is an alias.
-async fn look_up(context: &SessionContext, path: &ForwardPath) -> Result<Option<Vec<Recipient>>, Reply> {
-    let rules = context.config.rules();
+async fn look_up(
+    config: &AcceptConfig,
+    facts: &SessionFacts,
+    path: &ForwardPath,
+) -> Result<Option<Vec<Recipient>>, Reply> {
+    let rules = config.rules();
     let mailbox = path.mailbox();
     let key = mailbox.map(|mailbox| mailbox.domain().key()).unwrap_or_default();
     let is_local = match rules.expansion {
@@ -224,27 +232,27 @@ async fn look_up(context: &SessionContext, path: &ForwardPath) -> Result<Option<
         return Err(replies::CANNOT_VERIFY);
     }
     let (envelope, recipient) = (Envelope::new(ReversePath::Null), Recipient::new(path.clone()));
-    let view = View::new(Stage::Rcpt, rules, &context.facts).with_envelope(&envelope);
+    let view = View::new(Stage::Rcpt, rules, facts).with_envelope(&envelope);
     let view = View { recipient: Some(&recipient), ..view };
     let mut decisions = Decisions::default();
-    let judged = context.config.pipeline.run_for_address(view, &mut decisions).wait();
+    let judged = config.pipeline.run_for_address(view, &mut decisions).wait();
     timeout(LOOKUP_TIMEOUT, judged).await.unwrap_or(Err(LOOKUP_FAILED))?;
     Ok(decisions.redirected(0).map(<[Recipient]>::to_vec))
 }
 
-async fn verify(context: &SessionContext, user: Box<str>) -> Reply {
+async fn verify(config: Arc<AcceptConfig>, facts: &SessionFacts, user: Box<str>) -> Reply {
     let looked = async {
-        let asked = Asked::parse(&user, &context.config.settings)?;
-        look_up(context, &asked.path).await?;
+        let asked = Asked::parse(&user, &config.settings)?;
+        look_up(&config, facts, &asked.path).await?;
         Ok(asked.reply(&[asked.path.to_string()]))
     };
     looked.await.unwrap_or_else(|refused| refused)
 }
 
-async fn expand(context: &SessionContext, list: Box<str>) -> Reply {
+async fn expand(config: Arc<AcceptConfig>, facts: &SessionFacts, list: Box<str>) -> Reply {
     let looked = async {
-        let asked = Asked::parse(&list, &context.config.settings)?;
-        let members = look_up(context, &asked.path).await?;
+        let asked = Asked::parse(&list, &config.settings)?;
+        let members = look_up(&config, facts, &asked.path).await?;
         let members = members.map(|members| members.iter().map(|one| one.path.to_string()).collect());
         Ok(asked.reply(&members.unwrap_or_else(|| vec![asked.path.to_string()])))
     };
