@@ -65,6 +65,8 @@ pub struct Acceptor<I> {
     /// Messages whose content has arrived, and that the spool does not count yet.
     entering: Entering,
     logins: Logins,
+    #[cfg(feature = "mutants")]
+    pub(crate) mutant: crate::Mutant,
 }
 
 /// Returns why a message is not durable after this time, and the code that its client gets.
@@ -88,6 +90,8 @@ impl<I: Intake> Acceptor<I> {
             late: ActiveCount::default(),
             entering: Entering::default(),
             logins: Logins::new(),
+            #[cfg(feature = "mutants")]
+            mutant: crate::Mutant::None,
         }
     }
 
@@ -253,6 +257,10 @@ impl<I: Intake> Acceptor<I> {
         self.latency.record(begun.elapsed());
         logged.accept(&self.intake, message, false);
         probe::probe!(postrider, message_accepted, id.0, size_bytes);
+        #[cfg(feature = "mutants")]
+        if self.mutant == crate::Mutant::RefuseStored {
+            return replies::SPOOL_BUSY;
+        }
         queued_as(id)
     }
 
@@ -349,6 +357,10 @@ impl<I: Intake> Acceptor<I> {
 
     /// Waits for the commit of a message. Returns the reply for a client that need not wait any longer.
     async fn stored(&self, commit_seq: CommitSeq) -> Result<Result<(), SpoolFailure>, Reply> {
+        #[cfg(feature = "mutants")]
+        if self.mutant == crate::Mutant::AnswerEarly {
+            return Ok(Ok(()));
+        }
         let until = Instant::now() + self.commit_timeout();
         let mut durable = pin!(self.intake.durable(commit_seq));
         loop {

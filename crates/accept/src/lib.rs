@@ -23,6 +23,8 @@ mod log;
 pub mod logins;
 mod mailboxes;
 mod memory;
+#[cfg(feature = "mutants")]
+mod mutant;
 mod observer;
 pub mod own_address;
 pub mod pipeline;
@@ -41,6 +43,8 @@ pub use latency::LatencyCounter;
 pub use log::AcceptLog;
 pub use mailboxes::Mailboxes;
 pub use memory::{CheckMemories, CheckMemory};
+#[cfg(feature = "mutants")]
+pub use mutant::Mutant;
 pub use observer::{Observer, duration};
 pub use postmaster::unread_postmaster;
 pub use sources::RuleSources;

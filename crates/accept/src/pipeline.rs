@@ -52,6 +52,8 @@ pub struct Pipeline {
     of_addresses: Vec<usize>,
     /// What sees the mail that all checks let pass.
     filters: Option<Filters>,
+    #[cfg(feature = "mutants")]
+    mutant: crate::Mutant,
 }
 
 /// The decisions of a stage that is not over. Dropped before [`StageDecisions::keep`], they are as before the stage: a
@@ -70,6 +72,13 @@ impl<'a> StageDecisions<'a> {
 
     fn keep(mut self) {
         self.before = None;
+    }
+
+    /// Stays if the mutant wants it, whatever comes of the stage.
+    #[cfg(feature = "mutants")]
+    fn keep_if(mut self, is_mutant: bool) -> Self {
+        self.before = self.before.take().filter(|_| !is_mutant);
+        self
     }
 }
 
@@ -91,6 +100,8 @@ impl Pipeline {
             by_stage: Default::default(),
             of_addresses: Vec::new(),
             filters,
+            #[cfg(feature = "mutants")]
+            mutant: crate::Mutant::None,
         };
         checks.into_iter().for_each(|check| pipeline.add(check));
         pipeline
@@ -105,6 +116,12 @@ impl Pipeline {
         }
         stages.into_iter().for_each(|stage| self.by_stage[stage as usize].push(index));
         self.checks.push(check);
+    }
+
+    /// Breaks a rule from now on.
+    #[cfg(feature = "mutants")]
+    pub fn set_mutant(&mut self, mutant: crate::Mutant) {
+        self.mutant = mutant;
     }
 
     /// Is any check asked at this stage?
@@ -176,6 +193,8 @@ impl Pipeline {
     ) -> Answer<'a, Result<(), Reply>> {
         let at = recipient_index(&view);
         let judged = StageDecisions::begin(view.stage, order.len(), decisions);
+        #[cfg(feature = "mutants")]
+        let judged = judged.keep_if(self.mutant == crate::Mutant::KeepVerdicts);
         for (number, index) in order.iter().enumerate() {
             let rest = &order[number + 1..];
             match self.checks[*index].check(memories.next(*index), view) {

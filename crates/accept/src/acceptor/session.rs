@@ -31,7 +31,7 @@ pub struct SessionContext {
     /// The decisions of the stages before MAIL, with which each transaction begins.
     pub(super) connection: Decisions,
     /// Of the open transaction.
-    pub(super) decisions: Decisions,
+    pub(crate) decisions: Decisions,
     /// The client's attempts to log in; none before the first.
     pub(super) login: Option<Box<LoginSession>>,
     /// For logins; none without TLS, or without AUTH.
@@ -58,7 +58,7 @@ impl SessionContext {
     }
 
     /// Asks the checks of a stage. `complete` adds what they see.
-    pub(super) fn run<'a>(
+    pub(crate) fn run<'a>(
         &'a mut self,
         stage: Stage,
         complete: impl FnOnce(View<'a>) -> View<'a>,
@@ -185,6 +185,10 @@ impl<I: Intake> Service for Acceptor<I> {
         envelope: &'a Envelope,
         recipient: &'a Recipient,
     ) -> Answer<'a, Reply> {
+        #[cfg(feature = "mutants")]
+        if self.mutant == crate::Mutant::KeepRefused {
+            return self.keep_refused(context, envelope, recipient);
+        }
         let view = |view: View<'a>| View { recipient: Some(recipient), ..view.with_envelope(envelope) };
         context.run(Stage::Rcpt, view).map(or_positive(replies::RECIPIENT_OK))
     }
@@ -216,6 +220,10 @@ impl<I: Intake> Service for Acceptor<I> {
         envelope: &'a Envelope,
         content: &'a ReceivedContent,
     ) -> Answer<'a, Result<(), Reply>> {
+        #[cfg(feature = "mutants")]
+        if self.mutant == crate::Mutant::FollowReload {
+            context.config = self.intake.config();
+        }
         let view = |view: View<'a>| View {
             header: content.header(),
             content: Some(content),
@@ -251,6 +259,10 @@ impl<I: Intake> Service for Acceptor<I> {
                 return if config.settings.queue.soft_bounce { reply.softened() } else { reply };
             }
         } else {
+            #[cfg(feature = "mutants")]
+            if self.mutant == crate::Mutant::ApplyTwice {
+                decisions.clone().change(&mut content);
+            }
             decisions.change(&mut content);
         }
         let finished = decisions.finish(id, arrived, origin, envelope, content);

@@ -1,0 +1,66 @@
+//! Rules broken on purpose: the simulator's tests must notice each of them. In no release.
+
+use crate::{acceptor::Acceptor, acceptor::SessionContext, check::View, intake::Intake};
+use inbound::Answer;
+use mail::{Envelope, Recipient, Reply};
+use policy::Stage;
+use smtp::server::replies;
+
+/// A broken rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mutant {
+    /// None is broken.
+    #[default]
+    None,
+    /// A recipient that a check refused gets the message.
+    KeepRefused,
+    /// What checks decided of a recipient stays when a later check refuses it.
+    KeepVerdicts,
+    /// The header is changed twice.
+    ApplyTwice,
+    /// The content is judged by the configuration as it is now, and not by that of the transaction.
+    FollowReload,
+    /// A client is answered 250 before its message is durable.
+    AnswerEarly,
+    /// A client is told to try again, and its message is queued.
+    RefuseStored,
+}
+
+impl Mutant {
+    /// Each that breaks a rule.
+    pub const ALL: [Self; 6] = [
+        Self::KeepRefused,
+        Self::KeepVerdicts,
+        Self::ApplyTwice,
+        Self::FollowReload,
+        Self::AnswerEarly,
+        Self::RefuseStored,
+    ];
+}
+
+impl<I: Intake> Acceptor<I> {
+    /// Breaks a rule from now on.
+    pub fn set_mutant(&mut self, mutant: Mutant) {
+        self.mutant = mutant;
+    }
+
+    /// Judges a recipient, and keeps one that is refused.
+    pub(crate) fn keep_refused<'a>(
+        &'a self,
+        context: &'a mut SessionContext,
+        envelope: &'a Envelope,
+        recipient: &'a Recipient,
+    ) -> Answer<'a, Reply> {
+        Answer::later(async move {
+            let judged = context
+                .run(Stage::Rcpt, |view| View { recipient: Some(recipient), ..view.with_envelope(envelope) });
+            match judged.wait().await {
+                Ok(()) => replies::RECIPIENT_OK,
+                Err(reply) => {
+                    context.decisions.add_recipients(vec![recipient.clone()]);
+                    reply
+                }
+            }
+        })
+    }
+}
