@@ -1,4 +1,4 @@
-//! Rules broken on purpose, on the disk, in the spool, in the engine or in a report. The tests must notice each of them.
+//! Rules broken on purpose, on the disk, in the spool, in the acceptor, in the engine or in a report. The tests must notice each of them.
 
 use crate::disk::EIO;
 use spool::disk::{Disk, File};
@@ -14,6 +14,8 @@ pub enum Mutant {
     Disk(DiskMutant),
     /// The spool breaks a rule.
     Spool(spool::Mutant),
+    /// The acceptor breaks a rule.
+    Accept(accept::Mutant),
     /// The message engine breaks a rule.
     Engine(engine::Mutant),
     /// Places that a start found damaged or unreadable are not reported.
@@ -86,6 +88,11 @@ impl Mutant {
         if let Self::Spool(mutant) = self { mutant } else { spool::Mutant::None }
     }
 
+    /// The rule that the acceptor breaks.
+    pub fn of_accept(self) -> accept::Mutant {
+        if let Self::Accept(mutant) = self { mutant } else { accept::Mutant::None }
+    }
+
     /// The rule that the engine breaks.
     pub fn of_engine(self) -> engine::Mutant {
         if let Self::Engine(mutant) = self { mutant } else { engine::Mutant::None }
@@ -105,6 +112,7 @@ impl fmt::Display for Mutant {
         match self {
             Self::Disk(mutant) => write!(f, "{mutant:?}"),
             Self::Spool(mutant) => write!(f, "{mutant:?}"),
+            Self::Accept(mutant) => write!(f, "{mutant:?}"),
             Self::Engine(mutant) => write!(f, "{mutant:?}"),
             Self::None | Self::HideCorruption => write!(f, "{self:?}"),
         }

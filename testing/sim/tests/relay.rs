@@ -44,6 +44,15 @@ fn broken_rules_of_the_engine_are_noticed() {
 }
 
 #[test]
+fn broken_rules_of_the_acceptor_are_noticed() {
+    for mutant in accept::Mutant::ALL {
+        let noticed_by = |seed| run(seed, Mutant::Accept(mutant)).err().map(|what| (seed, what));
+        let noticed = (1..=200).find_map(noticed_by);
+        println!("{mutant:?}: {:.200?}", noticed.unwrap_or_else(|| panic!("{mutant:?} went unnoticed")));
+    }
+}
+
+#[test]
 fn a_seed_of_the_relay_replays() {
     for seed in 1..=5 {
         assert_eq!(run(seed, Mutant::None), run(seed, Mutant::None));

@@ -155,7 +155,7 @@ impl Connection {
             };
             self.next_name += 1;
             let name = self.next_name;
-            oracle.check_options(&message);
+            oracle.check_stored(&message);
             self.leased.push(Leased { name, lease, message: message.clone() });
             self.last_heard = driver.now();
             self.client.begin(Transaction { id: name, message, recipients, deliver_by_seconds: 0 });

@@ -2,23 +2,24 @@
 //! as the seed wants. Decides nothing about messages.
 
 use super::{
+    accepting::{self, Front, Queued, Submitted},
+    checks::LedgerRef,
     connection::Connection,
     oracle::{self, Oracle},
     routing::{Routes, groups},
-    source::Source,
+    site::postmaster,
 };
 use crate::{expected_totals::counted, seed::Rng};
-use bytes::Bytes;
 use engine::{
     Command, ConnectionId, Context, Effect, Engine, EngineSettings, Event, Lease, LogEvent, ReportRequest,
     RequestId, RetryAt, Routed, TaskId,
 };
+use inbound::Client;
 use mail::{
-    Attempt, Content, Destination, Disposition, Enhanced, Envelope, IdSource, Message, NextHop, Outcome,
-    Part, QueueId, Reply, SharedMessage, UnixMillis, content::chunk_ids,
+    Attempt, Destination, Disposition, Enhanced, IdSource, NextHop, Outcome, Part, QueueId, SharedMessage,
+    UnixMillis,
 };
 use queue::{CancelAs, CommandResult, GroupId, JobStatus, Millis};
-use smtp::server::replies;
 use spool::{CommitSeq, Entry, LogSpool, Recovered, Refused, Spool, SpoolFailure, Totals};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,6 +27,7 @@ use std::{
     task::{Poll, Waker},
     time::Duration,
 };
+use tokio::io::DuplexStream;
 
 /// Delivery time expired (RFC 3463 §3.5), as the log and the reports show it.
 const EXPIRED: Enhanced = Enhanced(5, 4, 7);
@@ -37,44 +39,16 @@ const BUSY_PERCENT: u64 = 10;
 struct Commit {
     commit_seq: CommitSeq,
     task: Option<TaskId>,
-    accepted: Option<Accepted>,
     /// Recipients whose outcome is then durable.
     settled: Vec<(QueueId, u32)>,
     /// Numbers that the transaction adds to the totals.
     counted: Totals,
 }
 
-/// A message on its way to the disk.
-struct Accepted {
-    message: SharedMessage,
-    held: Option<Box<str>>,
-    /// The client that reads the reply: its place among the sources, and its turn.
-    client: (usize, u64),
-    since: Millis,
-    /// The client was told to try again.
-    is_late: bool,
-}
-
-/// A client waits so long for a commit, in milliseconds.
-const COMMIT_TIMEOUT_MS: Millis = 30_000;
-
-impl Commit {
-    /// Tells a client that has waited too long to try again.
-    fn answer_late(mut self, now: Millis, sources: &mut [Source]) -> Self {
-        if let Some(Accepted { client: (place, turn), since, is_late, .. }) = &mut self.accepted
-            && !*is_late
-            && now > *since + COMMIT_TIMEOUT_MS
-        {
-            *is_late = true;
-            sources[*place].answer(*turn, replies::NOT_STORED_YET);
-        }
-        self
-    }
-}
-
 /// The parameters of a relay.
 pub(super) struct Plan {
     pub(super) mutant: engine::Mutant,
+    pub(super) accept_mutant: accept::Mutant,
     pub(super) cache_bytes: u64,
     pub(super) connections_max: u32,
     pub(super) routes: u8,
@@ -82,7 +56,8 @@ pub(super) struct Plan {
 }
 
 pub(super) struct Driver {
-    pub(super) spool: LogSpool,
+    front: Front,
+    pub(super) spool: Arc<LogSpool>,
     pub(super) engine: Engine,
     pub(super) connections: Vec<Connection>,
     /// Idle connections that were woken and have not noticed yet.
@@ -94,7 +69,6 @@ pub(super) struct Driver {
     compositions: Vec<ReportRequest>,
     /// Reports that are composed and not queued yet.
     reports: BTreeSet<QueueId>,
-    ids: Arc<IdSource>,
     routes: Arc<Routes>,
     context: Context,
     wake_at: Option<Millis>,
@@ -125,19 +99,34 @@ fn settings(plan: &Plan) -> EngineSettings {
         hostname: "mx.test".into(),
         retry_at: RetryAt::Recorded,
         soft_bounce: false,
-        reports: engine::ReportSettings::new(
-            mail::Mailbox::parse("postmaster@mx.test", false).expect("an address"),
-        ),
+        reports: engine::ReportSettings::new(postmaster()),
     }
 }
 
 impl Driver {
-    pub(super) fn new(spool: LogSpool, plan: &Plan, context: Context, is_well: bool) -> Self {
+    pub(super) fn new(
+        spool: LogSpool,
+        ledger: LedgerRef,
+        plan: &Plan,
+        context: Context,
+        is_well: bool,
+    ) -> Self {
+        let spool = Arc::new(spool);
         let (ids, routes) = (Arc::<IdSource>::default(), Arc::new(Routes(plan.routes)));
         let settings = settings(plan);
         let mut engine = Engine::new(settings.clone(), routes.clone(), ids.clone(), plan.seed, context);
         engine.set_mutant(plan.mutant);
+        let front = Front::new(
+            spool.clone(),
+            ids,
+            ledger,
+            plan.accept_mutant,
+            Rng::new(plan.seed),
+            is_well,
+            context.now,
+        );
         Self {
+            front,
             spool,
             engine,
             connections: Vec::new(),
@@ -147,7 +136,6 @@ impl Driver {
             loads: Vec::new(),
             compositions: Vec::new(),
             reports: BTreeSet::new(),
-            ids,
             routes,
             context,
             wake_at: None,
@@ -198,7 +186,7 @@ impl Driver {
                             let settled = transaction.iter().flat_map(settled).collect();
                             let counted = counted(&transaction);
                             oracle.expected.submitted(&counted);
-                            self.commits.push(Commit { commit_seq, task, accepted: None, settled, counted });
+                            self.commits.push(Commit { commit_seq, task, settled, counted });
                         }
                         Err(refused) => {
                             let event = Event::Refused { task, transaction, refused };
@@ -284,10 +272,10 @@ impl Driver {
             LogEvent::Unreadable(id, _) => {
                 // What is to be returned is tried again; what is to be deleted is.
                 self.returned.remove(id);
-                let n = oracle.ids.get(id).copied();
+                let all = oracle.ids.get(id);
                 let queued = self.engine.queue().recipients(*id);
                 let gone = self.cancelled.iter().filter(|(other, k)| other == id && !queued.contains(k));
-                oracle.deleted.extend(gone.filter_map(|(_, k)| Some((n?, *k))));
+                oracle.deleted.extend(gone.filter_map(|(_, k)| all?.get(*k as usize).copied()));
                 oracle.report_lost(*id);
                 self.cancelled.retain(|(other, _)| other != id);
             }
@@ -312,7 +300,8 @@ impl Driver {
     }
 
     /// Some of what the engine waits for happens: reads, reports, commits, the time.
-    pub(super) fn work(&mut self, sources: &mut [Source], oracle: &mut Oracle, rng: &mut Rng) {
+    pub(super) fn work(&mut self, oracle: &mut Oracle, rng: &mut Rng) {
+        self.run_front(oracle, rng);
         while self.wake_at.is_some_and(|at| at <= self.context.now) {
             self.wake_at = None;
             self.handle(Event::Tick, oracle, rng);
@@ -333,7 +322,7 @@ impl Driver {
                 self.compose(&request, oracle, rng);
             }
         }
-        self.poll_commits(sources, oracle, rng);
+        self.poll_commits(oracle, rng);
     }
 
     /// A message, from the cache or the spool.
@@ -379,13 +368,13 @@ impl Driver {
     }
 
     /// Everything that has become durable.
-    fn poll_commits(&mut self, sources: &mut [Source], oracle: &mut Oracle, rng: &mut Rng) {
+    fn poll_commits(&mut self, oracle: &mut Oracle, rng: &mut Rng) {
         for commit in std::mem::take(&mut self.commits) {
             let durable = self.spool.durable(commit.commit_seq);
             let mut waker = std::task::Context::from_waker(Waker::noop());
             let result = match std::pin::pin!(durable).poll(&mut waker) {
                 Poll::Pending => {
-                    self.commits.push(commit.answer_late(self.context.now, sources));
+                    self.commits.push(commit);
                     continue;
                 }
                 Poll::Ready(result) => result,
@@ -393,20 +382,6 @@ impl Driver {
             if result.is_ok() {
                 oracle.concluded.extend(commit.settled);
                 oracle.expected.durable(&commit.counted);
-            }
-            match (commit.accepted, &result) {
-                (Some(Accepted { message, held, client: (place, turn), is_late, .. }), Ok(())) => {
-                    if !is_late {
-                        let text = format!("Ok: queued as {}", message.id);
-                        sources[place].answer(turn, Reply::new(250, Enhanced(2, 0, 0), text));
-                    }
-                    let routed = Routed::new(self.routes.clone(), &message.envelope);
-                    self.handle(Event::Accepted { message, routed, held, is_late }, oracle, rng);
-                }
-                (Some(Accepted { client: (place, turn), is_late: false, .. }), Err(_)) => {
-                    sources[place].answer(turn, replies::LOCAL_ERROR);
-                }
-                _ => {}
             }
             if let Some(task) = commit.task {
                 self.handle(Event::Stored { task, result }, oracle, rng);
@@ -416,48 +391,46 @@ impl Driver {
 
     // ---- in ----
 
-    pub(super) fn check_sender(&self) -> Reply {
-        if self.spool.pressure().poisoned { replies::LOCAL_ERROR } else { replies::SENDER_OK }
+    /// Begins a client's session, and returns the client's end of its connection.
+    pub(super) fn connect(&self, client: Client) -> DuplexStream {
+        self.front.connect(client)
     }
 
-    pub(super) fn store(&self, chunk: Bytes) -> Result<Part, Reply> {
-        let length_bytes = chunk.len() as u32;
-        let chunk_id = self.spool.store(chunk).map_err(refusal)?;
-        Ok(Part::Stored { chunk_id, length_bytes })
-    }
-
-    pub(super) fn discard_chunks(&self, parts: &[Part]) {
-        self.spool.discard_chunks(&chunk_ids(parts));
-    }
-
-    /// The end of a transaction: whoever sent it waits for its answer.
-    pub(super) fn accept(
-        &mut self,
-        mut envelope: Envelope,
-        content: Content,
-        (place, turn): (usize, u64),
-        oracle: &mut Oracle,
-    ) -> Result<QueueId, Reply> {
-        let (id, arrived) = (self.ids.next(self.context.wall.0), self.context.wall);
-        self.name(id, oracle);
-        oracle::extend(&mut envelope);
-        let message =
-            SharedMessage::new(Message { id, arrived, origin: "mx.test".into(), envelope, content });
-        // As a check of the accept pipeline may decide.
-        let held: Option<Box<str>> = (id.0 % 13 == 5).then(|| "by a rule".into());
-        let entry = Entry::of(message.clone(), held.clone());
-        let transaction = vec![entry];
-        let counted = counted(&transaction);
-        let commit_seq = self.spool.submit(transaction).map_err(refusal)?;
-        oracle.expected.submitted(&counted);
-        oracle.accepted.insert(id, self.context.now);
-        if held.is_some() {
-            oracle.hold_from_start(id);
+    /// Sessions and checks go on; what they hand on is the spool's and the engine's.
+    pub(super) fn run_front(&mut self, oracle: &mut Oracle, rng: &mut Rng) {
+        let passed = self.front.run(self.context.now, self.context.wall);
+        for submitted in passed.submitted {
+            self.note_submitted(submitted, oracle);
         }
-        let since = self.context.now;
-        let accepted = Some(Accepted { message, held, client: (place, turn), since, is_late: false });
-        self.commits.push(Commit { commit_seq, task: None, accepted, settled: Vec::new(), counted });
-        Ok(id)
+        for Queued { message, held, is_late } in passed.queued {
+            oracle.queued(&message, is_late);
+            let routed = Routed::new(self.routes.clone(), &message.envelope);
+            self.handle(Event::Accepted { message, routed, held, is_late }, oracle, rng);
+        }
+    }
+
+    /// A message of a client, and reports on its acceptance, are on their way to the disk.
+    fn note_submitted(&mut self, submitted: Submitted, oracle: &mut Oracle) {
+        let Submitted { commit_seq, transaction, contents } = submitted;
+        let counted = counted(&transaction);
+        oracle.expected.submitted(&counted);
+        let added = transaction.iter().filter_map(|entry| Some((entry, accepting::accepted(entry)?)));
+        for ((entry, message), content) in added.zip(contents) {
+            self.name(message.id, oracle);
+            oracle.accepted.insert(message.id, self.context.now);
+            if message.envelope.reverse_path.is_null() {
+                self.reports.insert(message.id);
+                let failed = oracle::reported(&String::from_utf8_lossy(&content), "failed");
+                oracle.reports.insert(message.id, failed);
+                continue;
+            }
+            let is_held = matches!(entry, Entry::Import(found) if found.held.is_some());
+            oracle.submitted(message, is_held, &content);
+            if is_held {
+                oracle.hold_from_start(message.id);
+            }
+        }
+        self.commits.push(Commit { commit_seq, task: None, settled: Vec::new(), counted });
     }
 
     /// When all is stored, the counters of the engine are the totals of the spool.
@@ -612,6 +585,8 @@ impl Driver {
     /// The configuration is read again: other routes, groups and limits.
     fn reload(&mut self, oracle: &mut Oracle, rng: &mut Rng) {
         self.was_reloaded = true;
+        oracle.reload_count += 1;
+        self.front.reload();
         let routes = Arc::new(Routes(rng.below(Routes::COUNT) as u8));
         self.routes = routes.clone();
         self.settings.queue.connections_max = [3, 1000][rng.index(2)];
@@ -671,8 +646,9 @@ impl Driver {
     pub(super) fn queued(&self, oracle: &Oracle) -> BTreeSet<oracle::Who> {
         let mut everybody = BTreeSet::new();
         for id in self.engine.queue().ids() {
-            let n = oracle.ids.get(&id);
-            everybody.extend(self.engine.queue().recipients(id).into_iter().filter_map(|k| Some((*n?, k))));
+            let all = oracle.ids.get(&id);
+            let left = self.engine.queue().recipients(id).into_iter();
+            everybody.extend(left.filter_map(|k| all?.get(k as usize).copied()));
             everybody.extend(oracle.reports.get(&id).into_iter().flatten());
         }
         for report in &self.reports {
@@ -688,11 +664,13 @@ impl Driver {
             && self.loads.is_empty()
             && self.compositions.is_empty()
             && self.engine.unstored_count() == 0
+            && self.front.is_idle()
     }
 
     /// Begins to end: nothing new begins.
     pub(super) fn shut_down(&mut self, oracle: &mut Oracle, rng: &mut Rng) {
         self.is_closing = true;
+        self.front.close();
         self.handle(Event::Shutdown, oracle, rng);
     }
 
@@ -727,14 +705,5 @@ fn settled(entry: &Entry) -> Vec<(QueueId, u32)> {
             ended.map(|(index, _)| (*id, *index)).collect()
         }
         _ => Vec::new(),
-    }
-}
-
-/// The reply to a refusal of the spool.
-pub(super) fn refusal(refused: Refused) -> Reply {
-    match refused {
-        Refused::Busy => replies::SPOOL_BUSY,
-        Refused::Full | Refused::TooLarge => replies::NO_ROOM,
-        Refused::Poisoned => replies::LOCAL_ERROR,
     }
 }

@@ -1,13 +1,17 @@
-//! A whole relay: the real sessions of both sides, the real message engine and the real log, between clients and
-//! next hops that misbehave, on a disk whose power goes. One thread and one seed decide everything.
+//! A whole relay: the real sessions of both sides, the real acceptor, message engine and log, between clients, checks and next
+//! hops that misbehave, on a disk whose power goes. One thread and one seed decide everything.
 //!
 //! After every few steps what was promised is compared with what is there, see `oracle`.
 
+mod accepting;
+mod attempt;
+mod checks;
 mod connection;
 mod driver;
 mod next_hop;
 mod oracle;
 mod routing;
+mod site;
 mod source;
 
 use crate::mutant::Mutant;
@@ -16,6 +20,7 @@ use crate::{
     disk::{EIO, Fault, SimDisk},
     seed::Rng,
 };
+use checks::LedgerRef;
 use driver::{Driver, Plan};
 use engine::Context;
 use mail::UnixMillis;
@@ -50,6 +55,12 @@ pub struct RelayCounts {
     pub mail_count: u64,
     /// Messages that clients read 250 for.
     pub acknowledged_count: u64,
+    /// Recipients that clients read a refusal for.
+    pub refused_count: u64,
+    /// Messages that clients read 250 for, and that a check discarded.
+    pub discarded_count: u64,
+    /// Reloads of the configuration.
+    pub reload_count: u64,
     /// Messages that were stored after their clients were told to try again.
     pub late_count: u64,
     /// Recipients that were delivered to, each arrival counted.
@@ -73,6 +84,9 @@ impl RelayCounts {
     pub fn add(&mut self, other: &Self) {
         self.mail_count += other.mail_count;
         self.acknowledged_count += other.acknowledged_count;
+        self.refused_count += other.refused_count;
+        self.discarded_count += other.discarded_count;
+        self.reload_count += other.reload_count;
         self.late_count += other.late_count;
         self.arrival_count += other.arrival_count;
         self.report_count += other.report_count;
@@ -88,12 +102,15 @@ impl fmt::Display for RelayCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} relays, {} crashes, {} shutdowns, {} mails sent, {} answered 250, {} stored late, {} arrivals, {} failures, {} delays and {} successes reported",
+            "{} relays, {} crashes, {} shutdowns, {} reloads, {} mails sent, {} answered 250, {} of them discarded, {} recipients refused, {} stored late, {} arrivals, {} failures, {} delays and {} successes reported",
             self.seed_count,
             self.crash_count,
             self.shutdown_count,
+            self.reload_count,
             self.mail_count,
-            self.acknowledged_count,
+            self.acknowledged_count + self.discarded_count,
+            self.discarded_count,
+            self.refused_count,
             self.late_count,
             self.arrival_count,
             self.report_count,
@@ -140,6 +157,7 @@ pub fn run(seed: u64, mutant: Mutant) -> Result<RelayCounts, String> {
 fn run_restarts(seed: u64, mutant: Mutant) -> Result<RelayCounts, String> {
     let (mut rng, mut kind) = (Rng::new(seed), Rng::new(!seed));
     let (is_wide, has_wrong_clock) = (kind.chance(WIDE_PERCENT), kind.chance(WRONG_CLOCK_PERCENT));
+    let decisions = kind.fork();
     let destinations = if is_wide { MANY_DESTINATIONS } else { FEW_DESTINATIONS };
     let mut world = World {
         kind,
@@ -150,8 +168,8 @@ fn run_restarts(seed: u64, mutant: Mutant) -> Result<RelayCounts, String> {
         disk: SimDisk::new(rng.bits(), u64::MAX),
         rng,
         mutant,
-        oracle: Oracle { destinations, ..Oracle::default() },
-        sources: (0..SOURCES).map(Source::new).collect(),
+        oracle: Oracle { destinations, ledger: LedgerRef::new(decisions), ..Oracle::default() },
+        sources: (0..SOURCES).map(|_| Source::default()).collect(),
         now: 1_000,
         is_well: false,
         was_clean: false,
@@ -168,7 +186,10 @@ fn run_restarts(seed: u64, mutant: Mutant) -> Result<RelayCounts, String> {
     let oracle = &world.oracle;
     Ok(RelayCounts {
         mail_count: oracle.mails.len() as u64,
-        acknowledged_count: oracle.acknowledged.len() as u64,
+        acknowledged_count: oracle.acknowledged_count,
+        refused_count: oracle.refused_count,
+        discarded_count: oracle.discarded_count,
+        reload_count: oracle.reload_count,
         late_count: oracle.late_count,
         arrival_count: oracle.arrived.values().map(|n| u64::from(*n)).sum(),
         report_count: oracle.reported.len() as u64,
@@ -195,7 +216,7 @@ impl World {
         self.crash_count += u64::from(!self.was_clean);
         let is_kill = self.rng.chance(30);
         self.disk = if is_kill { self.disk.after_kill() } else { self.disk.after_crash(self.rng.bits()) };
-        self.sources.iter_mut().for_each(|source| source.hang_up(None));
+        self.sources.iter_mut().for_each(Source::hang_up);
         self.set_clock(40);
     }
 
@@ -241,7 +262,7 @@ impl World {
 
     /// Ends as the daemon does: nothing new begins, and what is decided is stored.
     fn shut_down(&mut self, driver: &mut Driver) -> Result<(), String> {
-        self.sources.iter_mut().for_each(|source| source.hang_up(Some(driver)));
+        self.sources.iter_mut().for_each(Source::hang_up);
         driver.shut_down(&mut self.oracle, &mut self.rng);
         for step in 0..SHUTDOWN_STEPS {
             self.step(driver, true);
@@ -305,12 +326,13 @@ impl World {
         self.oracle.expected.adopt(&report.totals);
         let plan = Plan {
             mutant: self.mutant.of_engine(),
+            accept_mutant: self.mutant.of_accept(),
             cache_bytes: [0, 8 * 1024, 1 << 20][self.kind.index(3)],
             connections_max: [3, 1000][self.kind.index(2)],
             routes: self.kind.below(routing::Routes::COUNT) as u8,
             seed: self.rng.bits(),
         };
-        let mut driver = Driver::new(spool, &plan, self.context(), self.is_well);
+        let mut driver = Driver::new(spool, self.oracle.ledger.clone(), &plan, self.context(), self.is_well);
         let was_clean = std::mem::take(&mut self.was_clean);
         found.iter().for_each(|recovered| self.oracle.recovered(recovered, was_clean));
         driver.recover(&found, &report.totals, &mut self.oracle, &mut self.rng);
@@ -340,7 +362,7 @@ impl World {
         match rng.below(100) {
             0..40 if !self.is_well && !is_closing => {
                 let at = rng.index(self.sources.len());
-                self.sources[at].step(driver, oracle, self.now, rng);
+                self.sources[at].step(driver, oracle, rng);
             }
             0..70 if !driver.connections.is_empty() => {
                 for _ in 0..1 + driver.connections.len() / 16 {
@@ -369,7 +391,7 @@ impl World {
         }
         self.set_clock(if self.is_well { 0 } else { 1 });
         driver.set_time(self.now, self.skew.shows(self.now));
-        driver.work(&mut self.sources, &mut self.oracle, &mut self.rng);
+        driver.work(&mut self.oracle, &mut self.rng);
         driver.check_connections(&mut self.oracle);
     }
 }

@@ -1,8 +1,9 @@
 //! The promises to clients and their results. The oracle is no part of the tested code: no crash harms it.
 
+use super::{attempt::Attempt, checks::LedgerRef, site::HOME};
 use crate::{expected_totals::ExpectedTotals, seed::Rng};
 use bytes::Bytes;
-use mail::{DeliveryOptions, Envelope, Expansion, Message, Priority, QueueId, ReturnPath, ReversePath};
+use mail::{Message, QueueId};
 use queue::Millis;
 use spool::Recovered;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,19 +19,32 @@ pub(super) type Who = (u64, u32);
 /// One mail a client has to send.
 #[derive(Debug, Clone)]
 pub(super) struct Mail {
-    pub(super) recipient_count: u32,
+    /// Recipients whose sender has no last word yet: they are given again.
+    pub(super) open: BTreeSet<u32>,
     pub(super) content: Bytes,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Oracle {
     pub(super) mails: BTreeMap<u64, Mail>,
-    /// Mails whose client read 250.
-    pub(super) acknowledged: BTreeSet<u64>,
+    /// The transactions of clients.
+    pub(super) attempts: BTreeMap<u64, Attempt>,
+    /// What the checks decided of them.
+    pub(super) ledger: LedgerRef,
+    /// Recipients of messages for which a client read 250.
+    pub(super) acknowledged: BTreeSet<Who>,
+    /// Messages for which a client read 250.
+    pub(super) acknowledged_count: u64,
+    /// Messages for which a client read 250, and that a check discarded.
+    pub(super) discarded_count: u64,
+    /// Recipients for which a client read a refusal.
+    pub(super) refused_count: u64,
+    /// Reloads of the configuration.
+    pub(super) reload_count: u64,
     /// Messages that were stored after their clients were told to try again.
     pub(super) late_count: u64,
     /// Number of times that each was handed to the spool: a client that heard nothing sends it again.
-    pub(super) copies: BTreeMap<u64, u32>,
+    pub(super) copies: BTreeMap<Who, u32>,
     pub(super) arrived: BTreeMap<Who, u32>,
     /// Arrivals that may repeat: the next hop's 250 was lost, or a crash came before its outcome was durable.
     pub(super) excused: BTreeMap<Who, u32>,
@@ -44,8 +58,8 @@ pub(super) struct Oracle {
     pub(super) changes: BTreeMap<QueueId, Vec<(u64, bool, bool)>>,
     /// Thrown away by an operator.
     pub(super) deleted: BTreeSet<Who>,
-    /// The number of the mail that a message is.
-    pub(super) ids: BTreeMap<QueueId, u64>,
+    /// The recipients of each message, in their order.
+    pub(super) ids: BTreeMap<QueueId, Vec<Who>>,
     /// Recipients that a report of ours speaks of.
     pub(super) reports: BTreeMap<QueueId, Vec<Who>>,
     /// Recipients of messages whose outcome is durable: they must not be tried again.
@@ -72,8 +86,11 @@ pub(super) fn recipient(who: Who, destinations: u64) -> String {
     format!("m{}r{}@{}", who.0, who.1, domain(who, destinations))
 }
 
-/// Returns the domain at which the mail of a recipient has to arrive.
+/// The domain of a recipient as its sender gives it.
 fn domain((n, k): Who, destinations: u64) -> String {
+    if is_strangers(n) && k.is_multiple_of(2) {
+        return HOME.to_owned();
+    }
     let spread = if destinations > FEW_DESTINATIONS {
         Rng::new(n << 32 | u64::from(k)).bits()
     } else {
@@ -82,33 +99,9 @@ fn domain((n, k): Who, destinations: u64) -> String {
     format!("d{}.test", spread % destinations)
 }
 
-/// The reverse-path that the copies of mail 7 leave with: of some mails, that of a list.
-fn return_path(n: u64) -> String {
-    if n % 10 == 3 { format!("owner{n}@src.test") } else { sender(n) }
-}
-
-/// Sets what few messages have: delivery options, the expansion of a recipient, and the owner of a list.
-pub(super) fn extend(envelope: &mut Envelope) {
-    let ReversePath::Mailbox(sender) = &envelope.reverse_path else { return };
-    let n = sender.local().strip_prefix('s').and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
-    if n % 5 != 3 {
-        return;
-    }
-    let login = Some(sender.as_str().into());
-    let priority = Priority::new((n / 5 % 19) as i8 - 9);
-    let requiretls = n.is_multiple_of(2);
-    let options = DeliveryOptions { login, requiretls, priority, ..DeliveryOptions::default() };
-    envelope.options = options.boxed();
-    if n % 10 == 3
-        && let Ok(path) = ReversePath::parse(&return_path(n), false)
-    {
-        let owner = ReturnPath { path, is_list: true };
-        envelope.recipients.iter_mut().for_each(|r| r.set_return_path(owner.clone()));
-    }
-    if let Some(last) = envelope.recipients.last_mut() {
-        let (original, through) = (sender.clone(), vec![sender.clone()]);
-        last.options.get_or_insert_default().expansion = Some(Expansion { original, through });
-    }
+/// Mail of clients that may send to the local domain only.
+pub(super) fn is_strangers(n: u64) -> bool {
+    n % 8 == 5
 }
 
 /// Parses the numbers of message and recipient in an address.
@@ -146,13 +139,14 @@ impl Oracle {
     /// durable.
     pub(super) fn recovered(&mut self, found: &Recovered, was_clean: bool) {
         self.check_held(found);
+        self.check_stored(&found.message);
         for (index, past) in (0..).zip(&found.recipients) {
             let Some(who) = who_of(&found.message, index).filter(|_| !past.settled) else { continue };
             if self.concluded.contains(&(found.message.id, index)) {
                 self.violations.push(format!("{who:?} was concluded for good, and is tried again"));
             }
             if was_clean && self.arrived.contains_key(&who) && !self.excused.contains_key(&who) {
-                let has_copies = self.copies.get(&who.0).is_some_and(|copies| *copies > 1);
+                let has_copies = self.copies.get(&who).is_some_and(|copies| *copies > 1);
                 if !has_copies {
                     self.violations.push(format!("{who:?} arrived before a clean stop, and is tried again"));
                 }
@@ -209,20 +203,6 @@ impl Oracle {
         }
     }
 
-    /// A message is given to delivery with the options and expansions that it was accepted with.
-    pub(super) fn check_options(&mut self, message: &Message) {
-        let mut expected = message.envelope.clone();
-        expected.options = None;
-        for recipient in &mut expected.recipients {
-            recipient.options = None;
-        }
-        extend(&mut expected);
-        if expected != message.envelope {
-            self.violations
-                .push(format!("{} is delivered with other options: {:?}", message.id, message.envelope));
-        }
-    }
-
     /// A report of ours cannot be delivered: no report is sent (RFC 5321 §4.5.5).
     pub(super) fn report_lost(&mut self, id: QueueId) {
         self.deleted.extend(self.reports.get(&id).into_iter().flatten());
@@ -230,17 +210,8 @@ impl Oracle {
 
     /// At the hosts of a domain; none: at a host for all.
     pub(super) fn arrived(&mut self, who: Who, from: &str, at: Option<&str>, content: &[u8]) {
-        if from != return_path(who.0) {
-            self.violations.push(format!("{who:?} arrived from {from}"));
-        }
-        if let Some(at) = at.filter(|at| *at != domain(who, self.destinations)) {
-            self.violations.push(format!("{who:?} arrived at the hosts of {at}"));
-        }
         *self.arrived.entry(who).or_default() += 1;
-        let sent = self.mails.get(&who.0);
-        if sent.is_none_or(|mail| mail.content != content) {
-            self.violations.push(format!("{who:?} arrived otherwise than it was sent"));
-        }
+        self.check_arrival(who, from, at, content);
     }
 
     /// A message is given up because its time is over. An hour's error is forgiven, once in each direction.
@@ -257,8 +228,8 @@ impl Oracle {
 
     /// Excuses all recipients of a message that arrived although no reply was seen.
     pub(super) fn excuse_all(&mut self, id: QueueId, indexes: &[u32]) {
-        let Some(n) = self.ids.get(&id).copied() else { return };
-        for who in indexes.iter().map(|k| (n, *k)) {
+        let Some(all) = self.ids.get(&id).cloned() else { return };
+        for who in indexes.iter().map(|index| all[*index as usize]) {
             if self.arrived.contains_key(&who) {
                 self.excuse(who);
             }
@@ -268,7 +239,7 @@ impl Oracle {
     /// Nothing came more often than it may.
     pub(super) fn check_repeats(&self) -> Result<(), String> {
         for (who, count) in &self.arrived {
-            let copies = self.copies.get(&who.0).copied().unwrap_or(0);
+            let copies = self.copies.get(who).copied().unwrap_or(0);
             let excused = self.excused.get(who).copied().unwrap_or(0);
             if *count > copies + excused {
                 return Err(format!("{who:?} arrived {count} times: {copies} copies, {excused} excused"));
@@ -282,16 +253,16 @@ impl Oracle {
         if let Some(what) = self.violations.first() {
             return Err(what.clone());
         }
-        for n in &self.acknowledged {
-            for who in (0..self.mails[n].recipient_count).map(|k| (*n, k)) {
-                let is_settled = self.arrived.contains_key(&who)
-                    || self.reported.contains(&who)
-                    || self.deleted.contains(&who);
-                if !is_settled && !queued.contains(&who) {
-                    return Err(format!(
-                        "{who:?} was acknowledged, and is neither delivered, reported nor queued"
-                    ));
-                }
+        if let Some(what) = self.ledger.with(|ledger| ledger.violations.first().cloned()) {
+            return Err(what);
+        }
+        for who in &self.acknowledged {
+            let is_settled =
+                self.arrived.contains_key(who) || self.reported.contains(who) || self.deleted.contains(who);
+            if !is_settled && !queued.contains(who) {
+                return Err(format!(
+                    "{who:?} was acknowledged, and is neither delivered, reported nor queued"
+                ));
             }
         }
         Ok(())
