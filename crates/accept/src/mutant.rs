@@ -24,17 +24,20 @@ pub enum Mutant {
     AnswerEarly,
     /// A client is told to try again, and its message is queued.
     RefuseStored,
+    /// Content of messages that are not accepted stays in the spool.
+    KeepChunks,
 }
 
 impl Mutant {
     /// Each that breaks a rule.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::KeepRefused,
         Self::KeepVerdicts,
         Self::ApplyTwice,
         Self::FollowReload,
         Self::AnswerEarly,
         Self::RefuseStored,
+        Self::KeepChunks,
     ];
 }
 

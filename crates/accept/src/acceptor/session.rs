@@ -289,6 +289,10 @@ impl<I: Intake> Service for Acceptor<I> {
     }
 
     fn discard_chunks(&self, chunk_ids: &[ChunkId]) {
+        #[cfg(feature = "mutants")]
+        if self.mutant == crate::Mutant::KeepChunks {
+            return;
+        }
         self.spool.discard_chunks(chunk_ids);
     }
 

@@ -317,6 +317,11 @@ impl Front {
         self.sessions.close();
     }
 
+    /// Returns the number of chunks that were neither submitted with a message nor given back.
+    pub(super) fn open_chunk_count(&self) -> usize {
+        self.intake.spool.watch().chunks.len()
+    }
+
     /// Has each session ended, and each task behind it?
     pub(super) fn is_idle(&self) -> bool {
         self.runtime.metrics().num_alive_tasks() == 0

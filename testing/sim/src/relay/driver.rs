@@ -451,6 +451,14 @@ impl Driver {
         }
     }
 
+    /// Content of messages that were refused, or whose clients went away, was given back.
+    pub(super) fn check_chunks(&self) -> Result<(), String> {
+        match self.front.open_chunk_count() {
+            0 => Ok(()),
+            count => Err(format!("{count} chunks are left of messages that were not accepted")),
+        }
+    }
+
     /// Hands what recovery found to the engine, before anything else.
     pub(super) fn recover(
         &mut self,

@@ -276,6 +276,7 @@ impl World {
                     return Err(format!("{queued} messages are queued, and {stored} are in the spool"));
                 }
                 driver.check_counters(self.oracle.expected.most())?;
+                driver.check_chunks()?;
                 self.shutdown_count += 1;
                 self.was_clean = true;
                 return Ok(());
