@@ -2,7 +2,7 @@
 //!
 //! What the acceptor hands on is kept until the driver takes it, right behind the tasks that handed it on.
 
-use super::{checks::LedgerRef, site};
+use super::{checks::SharedJudgments, site};
 use crate::seed::Rng;
 use accept::{AcceptConfig, AcceptLog, Acceptor, Intake, Mutant, UnstoredMessages};
 use bytes::Bytes;
@@ -232,7 +232,7 @@ pub(super) struct Front {
     runtime: Runtime,
     sessions: MemorySessions<Acceptor<FrontIntake>>,
     intake: Arc<FrontIntake>,
-    ledger: LedgerRef,
+    judgments: SharedJudgments,
     mutant: Mutant,
     now: Millis,
 }
@@ -242,7 +242,7 @@ impl Front {
     pub(super) fn new(
         log: Arc<LogSpool>,
         ids: Arc<IdSource>,
-        ledger: LedgerRef,
+        judgments: SharedJudgments,
         mutant: Mutant,
         rng: Rng,
         is_well: bool,
@@ -252,8 +252,8 @@ impl Front {
         let runtime = runtime.expect("a runtime");
         let watch = Watch { rng, is_well, submitted: Vec::new(), chunks: HashMap::new() };
         let spool = Arc::new(WatchedSpool { log, watch: Mutex::new(watch) });
-        let generation = ledger.with(super::checks::Ledger::next_generation);
-        let config = Arc::new(site::configure(generation, &ledger, mutant, None));
+        let generation = judgments.with(super::checks::Judgments::next_generation);
+        let config = Arc::new(site::configure(generation, &judgments, mutant, None));
         let profile = Profile::new("mx.test").with(Keyword::MtPriority).with(Keyword::Vrfy);
         let settings = inbound::Settings {
             limits: Arc::new(config.settings.limits.clone()),
@@ -277,7 +277,7 @@ impl Front {
         let mut acceptor = Acceptor::new(intake.clone(), spool as Arc<dyn Spool>, ids);
         acceptor.set_mutant(mutant);
         let sessions = MemorySessions::new(Arc::new(acceptor), settings, runtime.handle().clone());
-        Self { runtime, sessions, intake, ledger, mutant, now }
+        Self { runtime, sessions, intake, judgments, mutant, now }
     }
 
     /// Begins a session, and returns the client's end of its connection.
@@ -289,9 +289,9 @@ impl Front {
 
     /// Reads the configuration again.
     pub(super) fn reload(&self) {
-        let generation = self.ledger.with(super::checks::Ledger::next_generation);
+        let generation = self.judgments.with(super::checks::Judgments::next_generation);
         let old = self.intake.config();
-        let new = site::configure(generation, &self.ledger, self.mutant, Some(&old));
+        let new = site::configure(generation, &self.judgments, self.mutant, Some(&old));
         *self.intake.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
     }
 
@@ -351,10 +351,10 @@ mod tests {
         let disk: Arc<dyn spool::disk::Disk> = Arc::new(SimDisk::new(1, u64::MAX));
         let mut log = LogSpool::single_stepped(disk, LogSettings::default()).unwrap();
         log.recover(&mut |_| unreachable!("it is empty")).unwrap();
-        let ledger = LedgerRef::new(Rng::new(1));
+        let judgments = SharedJudgments::new(Rng::new(1));
         let (log, rng) = (Arc::new(log), Rng::new(1));
-        let mut front = Front::new(log, Arc::default(), ledger.clone(), Mutant::None, rng, true, 0);
-        ledger.with(|ledger| ledger.begin(0, 1));
+        let mut front = Front::new(log, Arc::default(), judgments.clone(), Mutant::None, rng, true, 0);
+        judgments.with(|judgments| judgments.begin(0, 1));
         let (peer, local) = ("192.0.2.1:1025".parse().unwrap(), "192.0.2.25:25".parse().unwrap());
         let mut client =
             front.connect(Client { peer, local, listener: ListenerKind::Mx, tls: None, named: None });
@@ -367,6 +367,6 @@ mod tests {
         assert!(replies[1].contains("250 2.1.0") && replies[2].contains("250 2.1.5"), "{replies:?}");
         let reply = say(&mut front, &mut client, "RCPT TO:<m0r0@d0.test>\r\n");
         assert!(reply.starts_with("250 2.1.5"), "{reply}");
-        assert_eq!(ledger.with(|ledger| ledger.violations.clone()), Vec::<String>::new());
+        assert_eq!(judgments.with(|judgments| judgments.violations.clone()), Vec::<String>::new());
     }
 }

@@ -1,6 +1,6 @@
 //! Transactions of clients: what each client gave and was told, and the message that must come of it.
 //!
-//! The message is computed from what the client read and from the checks' ledger, with no code of the acceptor.
+//! The message is computed from what the client read and from the checks' judgments, with no code of the acceptor.
 
 use super::{
     checks::{What, attempt_of},
@@ -86,8 +86,8 @@ impl Oracle {
             accepted.iter().map(|given| (given.who, Some(given.recipient.clone()))).collect();
         let (mut copies, mut fields) = (Vec::new(), String::new());
         let (mut is_held, mut is_discarded) = (false, false);
-        self.ledger.with(|ledger| {
-            for decision in ledger.judged(number).iter().flat_map(|judged| &judged.decisions) {
+        self.judgments.with(|judgments| {
+            for decision in judgments.judged(number).iter().flat_map(|judged| &judged.decisions) {
                 // What was decided of a recipient that is refused is void.
                 let place = decision.of.map(|who| to.iter().position(|(one, _)| *one == who));
                 if place == Some(None) {

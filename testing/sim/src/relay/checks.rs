@@ -1,4 +1,4 @@
-//! Checks that decide at random, and a ledger of what they decided. They answer at once, late, never, or that they failed.
+//! Checks that decide at random, and a record of their judgments. They answer at once, late or never, or say that they failed.
 
 use super::{
     oracle::{Who, who},
@@ -61,7 +61,7 @@ pub(super) struct Judged {
 
 /// All decisions. It is no part of the tested code.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct Judgments {
     judged: BTreeMap<u64, Judged>,
     /// The generation of the newest configuration.
     generation: u64,
@@ -71,28 +71,28 @@ pub(super) struct Ledger {
     pub(super) violations: Vec<String>,
 }
 
-/// The ledger, shared with the checks of each configuration.
+/// The judgments, shared with the checks of each configuration.
 #[derive(Debug, Clone)]
-pub(super) struct LedgerRef(Arc<Mutex<Ledger>>);
+pub(super) struct SharedJudgments(Arc<Mutex<Judgments>>);
 
-impl Default for LedgerRef {
+impl Default for SharedJudgments {
     fn default() -> Self {
         Self::new(Rng::new(0))
     }
 }
 
-impl LedgerRef {
+impl SharedJudgments {
     pub(super) fn new(rng: Rng) -> Self {
         let (judged, violations) = (BTreeMap::new(), Vec::new());
-        Self(Arc::new(Mutex::new(Ledger { judged, generation: 0, serial: 0, rng, violations })))
+        Self(Arc::new(Mutex::new(Judgments { judged, generation: 0, serial: 0, rng, violations })))
     }
 
-    pub(super) fn with<T>(&self, f: impl FnOnce(&mut Ledger) -> T) -> T {
+    pub(super) fn with<T>(&self, f: impl FnOnce(&mut Judgments) -> T) -> T {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Ledger {
+impl Judgments {
     /// Begins the transaction of an attempt with so many recipients.
     pub(super) fn begin(&mut self, attempt: u64, recipient_count: usize) {
         let recipient_count = recipient_count as u64;
@@ -167,7 +167,7 @@ enum When {
 /// One of two checks behind all others. The first decides much; the second refuses what the first has decided about.
 pub(super) struct SimCheck {
     generation: u64,
-    ledger: LedgerRef,
+    judgments: SharedJudgments,
     is_second: bool,
 }
 
@@ -187,14 +187,14 @@ impl Check for SimCheck {
     fn check<'a>(&'a self, _: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
         let hello = view.facts.hello.as_deref();
         let Some(attempt) = hello.and_then(attempt_of) else { return Answer::Ready(Verdict::Pass) };
-        let when = self.ledger.with(|ledger| {
-            ledger.check_generation(attempt, view.stage, self.generation);
+        let when = self.judgments.with(|judgments| {
+            judgments.check_generation(attempt, view.stage, self.generation);
             match () {
-                () if ledger.happens(attempt, 120) => {
-                    let most = [100, 5_000, 60_000][ledger.rng.index(3)];
-                    When::Later(Duration::from_millis(ledger.rng.below(most)))
+                () if judgments.happens(attempt, 120) => {
+                    let most = [100, 5_000, 60_000][judgments.rng.index(3)];
+                    When::Later(Duration::from_millis(judgments.rng.below(most)))
                 }
-                () if ledger.happens(attempt, 6) => When::Never,
+                () if judgments.happens(attempt, 6) => When::Never,
                 () => When::Now,
             }
         });
@@ -213,87 +213,87 @@ const REJECTED: Reply = Reply::fixed(550, Enhanced(5, 7, 1), "A check says no");
 
 impl SimCheck {
     /// Both checks of a configuration, in their order.
-    pub(super) fn both(generation: u64, ledger: &LedgerRef) -> [Self; 2] {
-        [false, true].map(|is_second| Self { generation, ledger: ledger.clone(), is_second })
+    pub(super) fn both(generation: u64, judgments: &SharedJudgments) -> [Self; 2] {
+        [false, true].map(|is_second| Self { generation, judgments: judgments.clone(), is_second })
     }
 
     fn decide(&self, attempt: u64, view: &View<'_>) -> Verdict {
-        self.ledger.with(|ledger| match view.stage {
-            _ if self.is_second && ledger.happens(attempt, 25) => Verdict::Reject(REJECTED),
-            _ if self.is_second && ledger.happens(attempt, 25) => Verdict::Defer(LOOKUP_FAILED),
+        self.judgments.with(|judgments| match view.stage {
+            _ if self.is_second && judgments.happens(attempt, 25) => Verdict::Reject(REJECTED),
+            _ if self.is_second && judgments.happens(attempt, 25) => Verdict::Defer(LOOKUP_FAILED),
             _ if self.is_second => Verdict::Pass,
-            Stage::Hello => ledger.field(attempt, view.stage, None),
+            Stage::Hello => judgments.field(attempt, view.stage, None),
             Stage::Rcpt => match view.recipient.and_then(|to| Some((to, who(to.path.as_str())?))) {
-                Some((to, who)) => recipient(ledger, attempt, to, who),
+                Some((to, who)) => recipient(judgments, attempt, to, who),
                 None => Verdict::Pass,
             },
-            stage => message(ledger, attempt, stage, view),
+            stage => message(judgments, attempt, stage, view),
         })
     }
 }
 
 /// Decides about the whole message.
-fn message(ledger: &mut Ledger, attempt: u64, stage: Stage, view: &View<'_>) -> Verdict {
-    if ledger.happens(attempt, 10) {
+fn message(judgments: &mut Judgments, attempt: u64, stage: Stage, view: &View<'_>) -> Verdict {
+    if judgments.happens(attempt, 10) {
         return Verdict::Reject(REJECTED);
     }
-    if ledger.happens(attempt, 10) {
+    if judgments.happens(attempt, 10) {
         return Verdict::Defer(LOOKUP_FAILED);
     }
     if stage == Stage::Content {
         // The rules were asked before.
-        ledger.note_site(attempt);
+        judgments.note_site(attempt);
     }
     let mut verdicts = Vec::new();
-    if ledger.happens(attempt, 300) {
-        verdicts.push(ledger.field(attempt, stage, None));
+    if judgments.happens(attempt, 300) {
+        verdicts.push(judgments.field(attempt, stage, None));
     }
-    if ledger.happens(attempt, 30) {
-        ledger.note(attempt, None, What::Hold);
+    if judgments.happens(attempt, 30) {
+        judgments.note(attempt, None, What::Hold);
         verdicts.push(Verdict::Hold("by a check".into()));
     }
     let first = view.envelope.and_then(|envelope| envelope.recipients.first());
     if stage == Stage::Content
-        && ledger.happens(attempt, 60)
+        && judgments.happens(attempt, 60)
         && let Some((n, _)) = first.and_then(|to| who(to.path.as_str()))
     {
         let copy = copy_of((n, COPIES_FROM - 1), attempt);
-        ledger.note(attempt, None, What::Copy(Box::new(copy.clone())));
+        judgments.note(attempt, None, What::Copy(Box::new(copy.clone())));
         verdicts.push(Verdict::Bcc(vec![copy]));
     }
-    if stage == Stage::Content && ledger.happens(attempt, 20) {
-        ledger.note(attempt, None, What::Discard);
+    if stage == Stage::Content && judgments.happens(attempt, 20) {
+        judgments.note(attempt, None, What::Discard);
         verdicts.push(Verdict::Discard("by a check".into()));
     }
     Verdict::All(verdicts)
 }
 
 /// Decides about a recipient. What ends the questions about it stands last.
-fn recipient(ledger: &mut Ledger, attempt: u64, to: &Recipient, who: Who) -> Verdict {
-    if ledger.happens(attempt, 30) {
+fn recipient(judgments: &mut Judgments, attempt: u64, to: &Recipient, who: Who) -> Verdict {
+    if judgments.happens(attempt, 30) {
         return Verdict::Reject(REJECTED);
     }
-    if ledger.happens(attempt, 20) {
+    if judgments.happens(attempt, 20) {
         return Verdict::Defer(LOOKUP_FAILED);
     }
     let mut verdicts = Vec::new();
-    if ledger.happens(attempt, 150) {
-        verdicts.push(ledger.field(attempt, Stage::Rcpt, Some(who)));
+    if judgments.happens(attempt, 150) {
+        verdicts.push(judgments.field(attempt, Stage::Rcpt, Some(who)));
     }
-    if ledger.happens(attempt, 30) {
+    if judgments.happens(attempt, 30) {
         let copy = copy_of(who, attempt);
-        ledger.note(attempt, Some(who), What::Copy(Box::new(copy.clone())));
+        judgments.note(attempt, Some(who), What::Copy(Box::new(copy.clone())));
         verdicts.push(Verdict::Bcc(vec![copy]));
     }
-    if ledger.happens(attempt, 10) {
-        ledger.note(attempt, Some(who), What::Hold);
+    if judgments.happens(attempt, 10) {
+        judgments.note(attempt, Some(who), What::Hold);
         verdicts.push(Verdict::Hold("by a check".into()));
     }
-    if ledger.happens(attempt, 20) {
-        ledger.note(attempt, Some(who), What::Discard);
+    if judgments.happens(attempt, 20) {
+        judgments.note(attempt, Some(who), What::Discard);
         verdicts.push(Verdict::Discard("by a check".into()));
-    } else if let Some(other) = redirected(ledger, attempt, to, who) {
-        ledger.note(attempt, Some(who), What::Redirect(Box::new(other.clone())));
+    } else if let Some(other) = redirected(judgments, attempt, to, who) {
+        judgments.note(attempt, Some(who), What::Redirect(Box::new(other.clone())));
         verdicts.push(Verdict::Redirect(vec![other]));
     }
     Verdict::All(verdicts)
@@ -308,10 +308,10 @@ fn copy_of((n, k): Who, attempt: u64) -> Recipient {
 
 /// Some go to another domain; those of every tenth mail are of a list, and have its owner; and one in five mails was sent to an
 /// alias.
-fn redirected(ledger: &mut Ledger, attempt: u64, to: &Recipient, (n, k): Who) -> Option<Recipient> {
+fn redirected(judgments: &mut Judgments, attempt: u64, to: &Recipient, (n, k): Who) -> Option<Recipient> {
     let mut other = to.clone();
-    if ledger.happens(attempt, 60) {
-        let domain = ledger.rng.below(5);
+    if judgments.happens(attempt, 60) {
+        let domain = judgments.rng.below(5);
         other.path = ForwardPath::parse(&format!("m{n}r{k}@d{domain}.test"), false).ok()?;
     }
     if n % 10 == 3 {

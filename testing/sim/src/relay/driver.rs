@@ -3,7 +3,7 @@
 
 use super::{
     accepting::{self, Front, Queued, Submitted},
-    checks::LedgerRef,
+    checks::SharedJudgments,
     connection::Connection,
     oracle::{self, Oracle},
     routing::{Routes, groups},
@@ -106,7 +106,7 @@ fn settings(plan: &Plan) -> EngineSettings {
 impl Driver {
     pub(super) fn new(
         spool: LogSpool,
-        ledger: LedgerRef,
+        judgments: SharedJudgments,
         plan: &Plan,
         context: Context,
         is_well: bool,
@@ -119,7 +119,7 @@ impl Driver {
         let front = Front::new(
             spool.clone(),
             ids,
-            ledger,
+            judgments,
             plan.accept_mutant,
             Rng::new(plan.seed),
             is_well,

@@ -20,7 +20,7 @@ use crate::{
     disk::{EIO, Fault, SimDisk},
     seed::Rng,
 };
-use checks::LedgerRef;
+use checks::SharedJudgments;
 use driver::{Driver, Plan};
 use engine::Context;
 use mail::UnixMillis;
@@ -168,7 +168,7 @@ fn run_restarts(seed: u64, mutant: Mutant) -> Result<RelayCounts, String> {
         disk: SimDisk::new(rng.bits(), u64::MAX),
         rng,
         mutant,
-        oracle: Oracle { destinations, ledger: LedgerRef::new(decisions), ..Oracle::default() },
+        oracle: Oracle { destinations, judgments: SharedJudgments::new(decisions), ..Oracle::default() },
         sources: (0..SOURCES).map(|_| Source::default()).collect(),
         now: 1_000,
         is_well: false,
@@ -333,7 +333,8 @@ impl World {
             routes: self.kind.below(routing::Routes::COUNT) as u8,
             seed: self.rng.bits(),
         };
-        let mut driver = Driver::new(spool, self.oracle.ledger.clone(), &plan, self.context(), self.is_well);
+        let mut driver =
+            Driver::new(spool, self.oracle.judgments.clone(), &plan, self.context(), self.is_well);
         let was_clean = std::mem::take(&mut self.was_clean);
         found.iter().for_each(|recovered| self.oracle.recovered(recovered, was_clean));
         driver.recover(&found, &report.totals, &mut self.oracle, &mut self.rng);

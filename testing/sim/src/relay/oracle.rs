@@ -1,6 +1,6 @@
 //! The promises to clients and their results. The oracle is no part of the tested code: no crash harms it.
 
-use super::{attempt::Attempt, checks::LedgerRef, site::HOME};
+use super::{attempt::Attempt, checks::SharedJudgments, site::HOME};
 use crate::{expected_totals::ExpectedTotals, seed::Rng};
 use bytes::Bytes;
 use mail::{Message, QueueId};
@@ -30,7 +30,7 @@ pub(super) struct Oracle {
     /// The transactions of clients.
     pub(super) attempts: BTreeMap<u64, Attempt>,
     /// What the checks decided of them.
-    pub(super) ledger: LedgerRef,
+    pub(super) judgments: SharedJudgments,
     /// Recipients of messages for which a client read 250.
     pub(super) acknowledged: BTreeSet<Who>,
     /// Messages for which a client read 250.
@@ -253,7 +253,7 @@ impl Oracle {
         if let Some(what) = self.violations.first() {
             return Err(what.clone());
         }
-        if let Some(what) = self.ledger.with(|ledger| ledger.violations.first().cloned()) {
+        if let Some(what) = self.judgments.with(|judgments| judgments.violations.first().cloned()) {
             return Err(what);
         }
         for who in &self.acknowledged {

@@ -1,6 +1,6 @@
 //! The configuration of the relay's front: real settings, and behind the daemon's checks those of the simulator.
 
-use super::checks::{LedgerRef, SimCheck};
+use super::checks::{SharedJudgments, SimCheck};
 use accept::{AcceptConfig, Mutant, Surroundings};
 use config::Settings;
 use delivery::{Courier, DeliverySettings, TlsClient};
@@ -18,12 +18,12 @@ use std::{
 
 /// The name of the field that a rule of the configuration adds to each message: the generation, and nothing else.
 pub(super) const SITE_FIELD: &str = "X-Site";
-/// A domain whose mail everybody may send.
+/// A local domain: everybody may send mail to it.
 pub(super) const HOME: &str = "home.test";
-/// What a client waits for a commit.
-pub(super) const COMMIT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a client waits for a commit.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A reply to the reports of the relay goes here.
+/// The postmaster of the relay.
 pub(super) fn postmaster() -> Mailbox {
     Mailbox::parse("postmaster@mx.test", false).expect("an address")
 }
@@ -111,7 +111,7 @@ commit_timeout = "{commit_timeout}s"
 /// Makes the configuration of a generation. What outlives a reload is taken over from `old`.
 pub(super) fn configure(
     generation: u64,
-    ledger: &LedgerRef,
+    judgments: &SharedJudgments,
     mutant: Mutant,
     old: Option<&AcceptConfig>,
 ) -> AcceptConfig {
@@ -124,7 +124,7 @@ pub(super) fn configure(
     };
     let mut config = AcceptConfig::new(settings(generation), old, surroundings).expect("a configuration");
     config.pipeline.set_mutant(mutant);
-    for check in SimCheck::both(generation, ledger) {
+    for check in SimCheck::both(generation, judgments) {
         config.pipeline.add(Box::new(check));
     }
     config

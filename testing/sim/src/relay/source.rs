@@ -129,7 +129,7 @@ impl Line {
             }
         });
         let attempt = Attempt::new(n, given.collect(), options);
-        oracle.ledger.with(|ledger| ledger.begin(self.attempt, attempt.given.len()));
+        oracle.judgments.with(|judgments| judgments.begin(self.attempt, attempt.given.len()));
         oracle.attempts.insert(self.attempt, attempt);
     }
 
