@@ -41,7 +41,6 @@ impl Scratch {
         let parent = fs::canonicalize(parent).map_err(|e| format!("find {}: {e}", parent.display()))?;
         let path = parent.join(format!("postlab-{}-{:08x}", std::process::id(), fastrand::u32(..)));
         fs::create_dir(&path).map_err(|e| format!("create {}: {e}", path.display()))?;
-        spread(&path);
         Ok(Self { path, stop: Arc::default(), is_large: AtomicBool::new(false) })
     }
 
@@ -69,8 +68,9 @@ impl Scratch {
     }
 }
 
-/// Makes ext4 take the inodes of each directory in this one from another part of the disk, by its name. For a minute ext4 looks at every
-/// inode of a file that was removed before it takes another one: what one measurement removes would make the next one slower.
+/// Makes ext4 take the inodes of each directory in this one from another part of the disk, by its name: the same name, the same part.
+/// For a minute ext4 looks at every inode of a file that was removed before it takes another one: what one measurement removes would
+/// make the next one slower.
 pub fn spread(directory: &Path) {
     let set = || -> io::Result<()> {
         let directory = fs::File::open(directory)?;

@@ -78,6 +78,9 @@ fn rows() -> Result<Vec<Row>, Failure> {
 #[derive(Debug, Deserialize)]
 struct Findings {
     findings: Vec<Finding>,
+    /// Judged findings that have no figure here.
+    #[serde(default)]
+    without_figure: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -94,13 +97,14 @@ struct Finding {
 fn verdicts() -> Result<BTreeMap<String, String>, Failure> {
     let text = fs::read_to_string(root().join(FINDINGS));
     let text = text.map_err(|e| Failure(format!("read {FINDINGS}: {e}")))?;
-    let Findings { findings } =
+    let Findings { findings, without_figure } =
         serde_json::from_str(&text).map_err(|e| Failure(format!("read {FINDINGS}: {e}")))?;
     let verdict = |finding: Finding| {
         let verdict = if finding.direction.is_empty() { finding.verdict } else { finding.direction };
         (verdict != "not judged").then_some((finding.what, verdict))
     };
-    Ok(findings.into_iter().filter_map(verdict).collect())
+    let open = without_figure.into_iter().map(|what| (what, "cannot tell".to_owned()));
+    Ok(findings.into_iter().filter_map(verdict).chain(open).collect())
 }
 
 /// Returns the verdict on a row: one word if all its findings have the same, else how many have which.

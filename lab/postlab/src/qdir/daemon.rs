@@ -1,7 +1,6 @@
 //! A postrider of our own on a free port, whose mail goes where we say: to a port that refuses, so that it stays
 //! in the queue and nothing is written for it, or to a sink.
 
-use crate::scratch::spread;
 use measure::kept_port::kept_port;
 use rustix::{
     fd::OwnedFd,
@@ -87,7 +86,6 @@ impl Home {
     pub(super) fn new(binary: Option<&Path>, path: PathBuf) -> Result<Self, String> {
         let say = |e: io::Error| format!("make {}: {e}", path.display());
         fs::create_dir(&path).map_err(say)?;
-        spread(&path);
         let port = || kept_port(Ipv4Addr::LOCALHOST).map_err(|e| format!("keep a port: {e}"));
         let (own, refusing) = (port()?, port()?);
         let named = binary.map(Path::to_owned).or_else(|| std::env::var_os("POSTRIDER").map(PathBuf::from));

@@ -70,7 +70,13 @@ fn finding(step: &Step, claim: &Claim, record: Option<&Record>, seeds: &Seeds) -
         let window = condition.window(&theirs);
         (window, judge(window))
     });
-    let direction = claim.direction()?.map(|condition| judge(condition.window(&theirs)));
+    // A condition such as `> 1` could never be refuted by a ratio of one, however well it is measured.
+    let direction = claim.direction()?.map(|condition| match judge(condition.window(&theirs)) {
+        Verdict::CannotTell(_) if condition.is_effect() && judge(Window::NO_EFFECT) == Verdict::Agrees => {
+            Verdict::NoEffect
+        }
+        verdict => verdict,
+    });
     let unit = if prediction.below.is_some() && claim.unit.is_empty() {
         "×".to_owned()
     } else {
@@ -148,10 +154,12 @@ fn sentence(
     let Some(verdict) = told(size).or_else(|| told(direction)) else {
         return open(direction.or(size)).map(|why| format!("Open: {why}.")).unwrap_or_default();
     };
+    let no_effect = "No effect is seen: {here} times.".to_owned();
     let (text, cause) = match verdict {
         Verdict::Above => (&claim.above, claim.cause_above.as_str()),
         Verdict::Below => (&claim.below, claim.cause_below.as_str()),
         Verdict::Agrees | Verdict::CannotTell(_) => (&claim.agrees, ""),
+        Verdict::NoEffect => (&no_effect, ""),
     };
     let here = here.map(|interval| shown(interval.median)).unwrap_or_default();
     let mut text = text.replace("{here}", &here).replace("{theirs}", &theirs.text());
@@ -236,11 +244,12 @@ impl Finding {
     pub(super) fn order(&self) -> (u8, u8, Seed) {
         let place = |verdict: &Verdict| match verdict {
             Verdict::Above | Verdict::Below => 0,
-            Verdict::Agrees => 1,
-            Verdict::CannotTell(_) => 2,
+            Verdict::NoEffect => 1,
+            Verdict::Agrees => 2,
+            Verdict::CannotTell(_) => 3,
         };
-        let Some(judged) = &self.judged else { return (3, 0, self.seed) };
-        let size = judged.size.as_ref().map_or(1, |(_, size)| place(size));
+        let Some(judged) = &self.judged else { return (4, 0, self.seed) };
+        let size = judged.size.as_ref().map_or(2, |(_, size)| place(size));
         (place(&judged.direction), size, self.seed)
     }
 }

@@ -277,13 +277,13 @@ fn count(kept: &[Kept]) -> String {
     let of = |word: fn(&Finding) -> &'static str| {
         let count =
             move |wanted| judged().filter(|finding| finding.is_measured() && word(finding) == wanted).count();
-        (count("agrees"), count("differs"), count("cannot tell"))
+        (count("agrees"), count("differs"), count("cannot tell"), count("no effect"))
     };
-    let ((agree, differ, open), size) = (of(Finding::direction), of(Finding::size));
-    let all = agree + differ + open;
+    let ((agree, differ, open, none), size) = (of(Finding::direction), of(Finding::size));
+    let all = agree + differ + open + none;
     let mut out = format!(
-        "Of {all} findings, the statement of the text holds here for {agree}, does not hold for {differ}, and cannot be told for {open}. \
-         The size of the effect agrees for {}, differs for {}, cannot be told for {}",
+        "Of {all} findings, the statement of the text holds here for {agree}, does not hold for {differ}, has no effect that can be seen here for \
+         {none}, and cannot be told for {open}. The size of the effect agrees for {}, differs for {}, cannot be told for {}",
         size.0, size.1, size.2
     );
     out += &match all - size.0 - size.1 - size.2 {
@@ -299,7 +299,7 @@ fn count(kept: &[Kept]) -> String {
 /// What the columns of the conclusions mean.
 const METHOD: &str = "Each finding is judged twice. *Direction*: does the statement of the text hold here, as a condition on the ratio that was measured? *Size*: is the effect as large, within \
      the range of the machines of the text (*the text's range*), from half to twice the effect of its one machine on a logarithmic scale (*near the text's figure*), or as written? A finding agrees or differs if the whole interval lies inside or outside; \
-     otherwise, with fewer than three rounds, with rounds that lie further apart than half of their median, or with a remark such as a busy machine, it cannot be told.";
+     where the text has an effect and the whole interval lies within a tenth of one, there is *no effect*; otherwise, with fewer than three rounds, with rounds that lie further apart than half of their median, or with a remark such as a busy machine, it cannot be told.";
 
 /// All findings, those that differ first.
 fn ordered(kept: &[Kept]) -> Vec<&Finding> {

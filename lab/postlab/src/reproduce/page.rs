@@ -92,7 +92,7 @@ fn head(kept: &[Kept]) -> String {
 /// A line for each text with its counts, and the finding whose statement does not hold and that is furthest from the text: a slide.
 fn summary(kept: &[Kept], seeds: &Seeds) -> String {
     let mut out = "<h2>In short</h2>\n<table class=\"cards\">\n\
-                   <thead><tr><th>text<th>direction agrees<th>differs<th>cannot tell<th>size agrees<th>the largest difference in direction</tr></thead>\n<tbody>\n"
+                   <thead><tr><th>text<th>direction agrees<th>differs<th>no effect<th>cannot tell<th>size agrees<th>the largest difference in direction</tr></thead>\n<tbody>\n"
         .to_owned();
     for seed in Seed::TEXTS {
         let all = kept.iter().flat_map(|kept| &kept.findings);
@@ -109,10 +109,11 @@ fn summary(kept: &[Kept], seeds: &Seeds) -> String {
         let _ = writeln!(
             out,
             "<tr class=\"plain\"><td>{seed:?}: {}<td class=\"figure\" data-head=\"direction agrees\">{}<td class=\"figure\" data-head=\"differs\">{}\
-             <td class=\"figure\" data-head=\"cannot tell\">{}<td class=\"figure\" data-head=\"size agrees\">{}<td>{}</tr>",
+             <td class=\"figure\" data-head=\"no effect\">{}<td class=\"figure\" data-head=\"cannot tell\">{}<td class=\"figure\" data-head=\"size agrees\">{}<td>{}</tr>",
             escape(&title),
             count("agrees"),
             count("differs"),
+            count("no effect"),
             count("cannot tell"),
             found.iter().filter(|finding| finding.size() == "agrees").count(),
             escape(largest.map_or("none", |finding| finding.sentence.as_str()))
@@ -185,7 +186,7 @@ fn answers(kept: &[Kept]) -> String {
 fn class(finding: &Finding) -> &'static str {
     match finding.judged.as_ref().map(|judged| &judged.direction) {
         Some(Verdict::Agrees) => "agrees",
-        Some(Verdict::Above | Verdict::Below) => "differs",
+        Some(Verdict::Above | Verdict::Below | Verdict::NoEffect) => "differs",
         Some(Verdict::CannotTell(_)) => "open",
         None => "plain",
     }

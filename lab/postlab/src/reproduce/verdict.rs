@@ -40,6 +40,8 @@ pub(super) enum Verdict {
     Above,
     /// All of the interval lies below.
     Below,
+    /// The text has an effect, and all of the interval lies within a tenth of none.
+    NoEffect,
     /// The reason.
     CannotTell(String),
 }
@@ -114,6 +116,11 @@ impl Condition {
         }))
     }
 
+    /// Returns whether this says no more than that there is an effect.
+    pub(super) fn is_effect(self) -> bool {
+        matches!(self, Self::Above(1.0) | Self::Below(1.0))
+    }
+
     pub(super) fn window(self, seeds: &Figures) -> Window {
         let (low, high) = match self {
             Self::InSeeds => seeds.range(),
@@ -132,6 +139,9 @@ impl Condition {
 }
 
 impl Window {
+    /// The ratios that nobody would call an effect.
+    pub(super) const NO_EFFECT: Self = Self { low: 1.0 / 1.1, high: 1.1 };
+
     /// Compares an interval: inside, outside, or reaching over an edge. Remarks say why the figure is not to be believed.
     pub(super) fn judge(self, interval: Option<Interval>, remarks: &[String]) -> Verdict {
         let Some(interval) = interval else {
@@ -165,6 +175,7 @@ impl Verdict {
         match self {
             Self::Agrees => "agrees",
             Self::Above | Self::Below => "differs",
+            Self::NoEffect => "no effect",
             Self::CannotTell(_) => "cannot tell",
         }
     }
