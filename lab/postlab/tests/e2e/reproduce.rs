@@ -58,9 +58,9 @@ fn a_verdict_needs_rounds_and_calm_and_names_the_count_that_was_measured() {
                 .contains("| 0.31× | 0.25× (0.22–0.27) | agrees: < 1 | agrees: near the text's figure |"),
         "{filename}"
     );
-    // From 0.98 to 1.05 times: neither above 1 nor below, and neither within 1.03 to 1.12 nor outside.
+    // From 0.98 to 1.05 times: within a tenth of one, and neither within 1.03 to 1.12 nor outside.
     assert!(line(&text, "Sendmail 8: host to priority").contains(
-        "| cannot tell: > 1 | cannot tell: near the text's figure | Open: the interval reaches over the edge"
+        "| no effect: > 1 | cannot tell: near the text's figure | No effect is seen: 1.00 times. Size open: "
     ));
     assert!(
         line(&text, "Sendmail 8: time to priority")
@@ -91,7 +91,7 @@ fn a_verdict_needs_rounds_and_calm_and_names_the_count_that_was_measured() {
     // The cause of a figure of the other sign is nowhere.
     assert!(!html.contains("for filename in only") && !html.contains("Cause: "), "{html}");
     assert!(text.contains(
-        "the statement of the text holds here for 3, does not hold for 0, and cannot be told for "
+        "the statement of the text holds here for 3, does not hold for 0, has no effect that can be seen here for 2, and cannot be told for "
     ));
 
     keep(results, &record("/d", &calm[..1], 0.0));
@@ -272,7 +272,7 @@ fn figures_of_another_day_stand_beside_those_of_this_one() {
     let filename = line(table, FILENAME);
     assert!(filename.contains("| 0.25× (0.22–0.27) | 0.26× (0.26–0.27) | inside | agrees |"), "{filename}");
     let host = line(table, "Sendmail 8: host to priority");
-    assert!(host.contains("| outside | ") && host.contains("cannot tell then |"), "{host}");
+    assert!(host.contains("| outside | ") && host.contains("no effect then |"), "{host}");
     let html = std::fs::read_to_string(now.join("reproduce.html")).unwrap();
     assert!(html.contains("Beside another day</h2>") && html.contains("3 medians lie within"), "{html}");
     // Another file is refused before anything is measured.
