@@ -2,7 +2,7 @@
 //!
 //! What the acceptor hands on is kept until the driver takes it, right behind the tasks that handed it on.
 
-use super::{checks::SharedJudgments, site};
+use super::{checks::SharedJudgments, front};
 use crate::seed::Rng;
 use accept::{AcceptConfig, AcceptLog, Acceptor, Intake, Mutant, UnstoredMessages};
 use bytes::Bytes;
@@ -253,7 +253,7 @@ impl Front {
         let watch = Watch { rng, is_well, submitted: Vec::new(), chunks: HashMap::new() };
         let spool = Arc::new(WatchedSpool { log, watch: Mutex::new(watch) });
         let generation = judgments.with(super::checks::Judgments::next_generation);
-        let config = Arc::new(site::configure(generation, &judgments, mutant, None));
+        let config = Arc::new(front::configure(generation, &judgments, mutant, None));
         let profile = Profile::new("mx.test").with(Keyword::MtPriority).with(Keyword::Vrfy);
         let settings = inbound::Settings {
             limits: Arc::new(config.settings.limits.clone()),
@@ -291,7 +291,7 @@ impl Front {
     pub(super) fn reload(&self) {
         let generation = self.judgments.with(super::checks::Judgments::next_generation);
         let old = self.intake.config();
-        let new = site::configure(generation, &self.judgments, self.mutant, Some(&old));
+        let new = front::configure(generation, &self.judgments, self.mutant, Some(&old));
         *self.intake.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
     }
 

@@ -1,8 +1,8 @@
 //! Checks that decide at random, and a record of their judgments. They answer at once, late or never, or say that they failed.
 
 use super::{
+    front::RULE_FIELD,
     oracle::{Who, who},
-    site::SITE_FIELD,
 };
 use crate::seed::Rng;
 use accept::{
@@ -135,9 +135,9 @@ impl Judgments {
     }
 
     /// A rule of the configuration adds a field that names the configuration.
-    fn note_site(&mut self, attempt: u64) {
+    fn note_generation_field(&mut self, attempt: u64) {
         let begun = self.judged.get(&attempt).and_then(|judged| judged.generation).unwrap_or(0);
-        self.note(attempt, None, What::Field(format!("{SITE_FIELD}: {begun}")));
+        self.note(attempt, None, What::Field(format!("{RULE_FIELD}: {begun}")));
     }
 
     /// A field with a value that no other has.
@@ -242,7 +242,7 @@ fn message(judgments: &mut Judgments, attempt: u64, stage: Stage, view: &View<'_
     }
     if stage == Stage::Content {
         // The rules were asked before.
-        judgments.note_site(attempt);
+        judgments.note_generation_field(attempt);
     }
     let mut verdicts = Vec::new();
     if judgments.happens(attempt, 300) {

@@ -5,9 +5,9 @@ use super::{
     accepting::{self, Front, Queued, Submitted},
     checks::SharedJudgments,
     connection::Connection,
+    front::postmaster,
     oracle::{self, Oracle},
     routing::{Routes, groups},
-    site::postmaster,
 };
 use crate::{expected_totals::counted, seed::Rng};
 use engine::{

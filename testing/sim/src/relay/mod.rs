@@ -8,10 +8,10 @@ mod attempt;
 mod checks;
 mod connection;
 mod driver;
+mod front;
 mod next_hop;
 mod oracle;
 mod routing;
-mod site;
 mod source;
 
 use crate::mutant::Mutant;

@@ -1,6 +1,6 @@
 //! The promises to clients and their results. The oracle is no part of the tested code: no crash harms it.
 
-use super::{attempt::Attempt, checks::SharedJudgments, site::HOME};
+use super::{attempt::Attempt, checks::SharedJudgments, front::HOME};
 use crate::{expected_totals::ExpectedTotals, seed::Rng};
 use bytes::Bytes;
 use mail::{Message, QueueId};

@@ -17,7 +17,7 @@ use std::{
 };
 
 /// The name of the field that a rule of the configuration adds to each message: the generation, and nothing else.
-pub(super) const SITE_FIELD: &str = "X-Site";
+pub(super) const RULE_FIELD: &str = "X-Generation";
 /// A local domain: everybody may send mail to it.
 pub(super) const HOME: &str = "home.test";
 /// How long a client waits for a commit.
@@ -28,7 +28,7 @@ pub(super) fn postmaster() -> Mailbox {
     Mailbox::parse("postmaster@mx.test", false).expect("an address")
 }
 
-/// What a site needs and nothing asks here: a resolver whose server does not answer, and a client of next hops.
+/// What the front needs and nothing asks here: a resolver whose server does not answer, and a client of next hops.
 struct Outside {
     dns: Arc<Dns>,
     courier: Arc<Courier>,
@@ -93,7 +93,7 @@ smarthost = "hub.test:25"
 [[rule]]
 for = "all"
 at = "content"
-add_header = ["{SITE_FIELD}: {generation}"]
+add_header = ["{RULE_FIELD}: {generation}"]
 
 [extensions]
 vrfy = "everybody"
