@@ -3,7 +3,10 @@
 mod encryption;
 mod records;
 
-use crate::doctor::{self, Finding, Report};
+use crate::doctor::{
+    self, Finding, Report,
+    network::{LOOKUP_TIMEOUT, in_time},
+};
 use accept::{ask_dns, routes::Routes};
 use authn::{
     Answer, Answers, Dmarc, DmarcOutcome, DmarcPolicy, DmarcResult, Name, Spf, SpfOutcome, SpfResult, Step,
@@ -16,7 +19,7 @@ use mail::{Domain, NextHop, UnixMillis};
 use records::{all_of, with_address};
 use route::dns::{Dns, Lookup};
 use server::wiring;
-use std::{future::Future, io::Write, net::IpAddr, process::ExitCode, time::Duration};
+use std::{io::Write, net::IpAddr, process::ExitCode};
 use tokio::time::timeout;
 
 pub use records::{KeyState, compare_key};
@@ -26,8 +29,6 @@ const SPF: &str = "SPF";
 const DKIM: &str = "DKIM";
 const DMARC: &str = "DMARC";
 
-/// One question.
-const LOOKUP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Mail exchangers that are looked at.
 const EXCHANGERS_MAX: usize = 5;
 /// Addresses from which this server may send.
@@ -347,10 +348,4 @@ async fn decide<T>(dns: &Dns, evaluate: impl Fn(&Answers) -> Step<T>) -> T {
             answers.add(question, answer);
         }
     }
-}
-
-/// Waits for an answer; one that comes too late is unknown.
-async fn in_time<T>(asked: impl Future<Output = Lookup<T>>) -> Lookup<T> {
-    let late = || Lookup::Unknown(format!("no answer within {} s", LOOKUP_TIMEOUT.as_secs()));
-    timeout(LOOKUP_TIMEOUT, asked).await.unwrap_or_else(|_| late())
 }

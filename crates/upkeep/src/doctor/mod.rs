@@ -4,7 +4,7 @@ mod clock;
 mod disk;
 mod kernel;
 mod limits;
-mod network;
+pub(crate) mod network;
 mod ports;
 mod site;
 

@@ -24,8 +24,8 @@ const HOST_NAME: &str = "host name";
 const OUTWARD: &str = "port 25";
 const FILTER: &str = "filter";
 
-/// All questions about one subject.
-const LOOKUPS_TIMEOUT: Duration = Duration::from_secs(20);
+/// One question to the resolver.
+pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(20);
 /// A look-up that takes longer delays each message to a new domain.
 const SLOW_LOOKUP: Duration = Duration::from_secs(1);
 /// The time for a connection, and for the greeting behind it.
@@ -78,9 +78,9 @@ async fn answers(filter: &config::Filter) -> Finding {
 }
 
 /// Waits for an answer; one that comes too late is unknown.
-async fn in_time<T>(asked: impl Future<Output = Lookup<T>>) -> Lookup<T> {
-    let late = || Lookup::Unknown(format!("no answer within {} s", LOOKUPS_TIMEOUT.as_secs()));
-    timeout(LOOKUPS_TIMEOUT, asked).await.unwrap_or_else(|_| late())
+pub(crate) async fn in_time<T>(asked: impl Future<Output = Lookup<T>>) -> Lookup<T> {
+    let late = || Lookup::Unknown(format!("no answer within {} s", LOOKUP_TIMEOUT.as_secs()));
+    timeout(LOOKUP_TIMEOUT, asked).await.unwrap_or_else(|_| late())
 }
 
 async fn resolver(dns: &Dns, settings: &Settings, domain: &str) -> Finding {
