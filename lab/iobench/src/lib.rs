@@ -1,5 +1,6 @@
 //! Benchmarks of disks, stores, sockets and maps.
 
+mod berkeley;
 pub mod bonnie;
 pub mod commit_window;
 pub mod delete_cost;

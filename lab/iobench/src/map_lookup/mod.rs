@@ -1,6 +1,7 @@
 //! `postlab map-lookup`: what it costs to look an address up, in this process and behind a socket. sendmail X
 //! found the socket 100 times slower.
 
+mod berkeley;
 mod ldap;
 mod server;
 mod sqlite;
@@ -11,6 +12,7 @@ use crate::{
     scratch::Scratch,
     table::{Cell, Column, Format, Table},
 };
+use berkeley::Berkeley;
 use clap::Args;
 use ldap::Ldap;
 use maps::cdb::Cdb;
@@ -57,6 +59,7 @@ struct Maps {
     sqlite: Sqlite,
     /// With a page cache much smaller than the map.
     sqlite_small: Sqlite,
+    berkeley: Option<Berkeley>,
     ldap: Option<Ldap>,
     local: Client,
     inet: Client,
@@ -75,7 +78,7 @@ enum Keys {
 
 use Keys::{Random, Sequential};
 
-const METHODS: [(&str, Keys, Method); 12] = [
+const METHODS: [(&str, Keys, Method); 13] = [
     ("hash map", Random, |m, keys| {
         Ok(keys.iter().filter(|key| black_box(m.hash.get(**key)).is_some()).count())
     }),
@@ -86,6 +89,7 @@ const METHODS: [(&str, Keys, Method); 12] = [
     ("cdb file", Random, |m, keys| {
         keys.iter().try_fold(0, |found, key| Ok(found + usize::from(m.cdb.get(key)?.is_some())))
     }),
+    (BERKELEY, Random, |m, _| m.berkeley.as_mut().map_or(Ok(0), Berkeley::get_all)),
     ("SQLite", Random, |m, keys| {
         keys.iter().try_fold(0, |found, key| Ok(found + usize::from(m.sqlite.get(key)?.is_some())))
     }),
@@ -116,6 +120,7 @@ fn in_batches(client: &mut Client, keys: &[&str]) -> io::Result<usize> {
     keys.chunks(BATCH).try_fold(0, |found, keys| Ok(found + client.ask(keys.iter().copied())?))
 }
 
+const BERKELEY: &str = "Berkeley DB, by Python";
 const LDAP: &str = "LDAP";
 
 fn server_of(text: &str) -> Result<(String, String), String> {
@@ -148,16 +153,15 @@ pub fn run(args: &MapLookupArgs) -> Result<(), String> {
     let scratch = Scratch::new(&args.directory)?;
     let value = "v".repeat(args.length as usize);
     let pairs: Vec<_> = (0..args.entries).map(|i| (key(i), value.clone())).collect();
-    let mut maps = Maps::of(pairs, &scratch, args).map_err(|e| format!("make the maps: {e}"))?;
     let mut random = fastrand::Rng::with_seed(42);
     let names: Vec<String> = (0..args.lookups).map(|_| key(random.u32(..args.entries))).collect();
     let keys: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut maps = Maps::of(pairs, &keys, &scratch, args).map_err(|e| format!("make the maps: {e}"))?;
     let names: Vec<String> = (0..args.lookups).map(|i| key(i % args.entries)).collect();
     let sequential: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut skipped = 0;
-    if maps.ldap.is_none() {
-        skipped += 1;
-        eprintln!("postlab: SKIPPED: LDAP: slapd is not installed; name a server with --ldap HOST:PORT/BASE");
+    let missing = maps.missing();
+    for (name, why) in &missing {
+        eprintln!("postlab: SKIPPED: {name}: {why}");
     }
     let progress = Progress::new("look up", u64::from(args.rounds.count) * METHODS.len() as u64);
     let mut figures = [const { Figure::new() }; METHODS.len()];
@@ -167,7 +171,7 @@ pub fn run(args: &MapLookupArgs) -> Result<(), String> {
             if scratch.is_stopped() {
                 break;
             }
-            if *name == LDAP && maps.ldap.is_none() {
+            if missing.iter().any(|(missing, _)| missing == name) {
                 continue;
             }
             let keys = if *order == Random { &keys } else { &sequential };
@@ -194,8 +198,8 @@ pub fn run(args: &MapLookupArgs) -> Result<(), String> {
         let ratio = first / figure.median().unwrap_or_default().max(1e-9);
         table.row([(*name).into(), figure.into(), Cell::Number(ratio, 1)]);
     }
-    if skipped > 0 {
-        table.note(format!("{skipped} kinds of map were skipped."));
+    if !missing.is_empty() {
+        table.note(format!("{} kinds of map were skipped.", missing.len()));
     }
     table.finish();
     Ok(())
@@ -207,12 +211,18 @@ fn key(number: u32) -> String {
 }
 
 impl Maps {
-    fn of(mut pairs: Vec<(String, String)>, scratch: &Scratch, args: &MapLookupArgs) -> io::Result<Self> {
+    fn of(
+        mut pairs: Vec<(String, String)>,
+        keys: &[&str],
+        scratch: &Scratch,
+        args: &MapLookupArgs,
+    ) -> io::Result<Self> {
         let hash: Arc<HashMap<_, _>> = Arc::new(pairs.iter().cloned().collect());
         let cdb = Cdb::create(&scratch.path().join("map.cdb"), &pairs)?;
         let sqlite = Sqlite::create(&scratch.path().join("map.sqlite"), &pairs)?;
         let sqlite_small = Sqlite::create(&scratch.path().join("small.sqlite"), &pairs)?;
         sqlite_small.limit_cache(64)?;
+        let berkeley = Berkeley::create(&scratch.path().join("map.db"), &pairs, keys)?;
         let ldap = match &args.ldap {
             Some((server, base)) => Some(Ldap::connect(server, base).map_err(|e| {
                 io::Error::new(e.kind(), format!("connect to the LDAP server {server}: {e}"))
@@ -221,6 +231,16 @@ impl Maps {
         };
         pairs.sort_unstable();
         let (local, inet) = (Client::local(&hash)?, Client::inet(&hash)?);
-        Ok(Self { hash, sorted: pairs, cdb, sqlite, sqlite_small, ldap, local, inet })
+        Ok(Self { hash, sorted: pairs, cdb, sqlite, sqlite_small, berkeley, ldap, local, inet })
+    }
+
+    /// The maps that this machine cannot make, each with the reason.
+    fn missing(&self) -> Vec<(&'static str, &'static str)> {
+        let berkeley = (BERKELEY, "install python3-bsddb3");
+        let ldap = (LDAP, "slapd is not installed; name a server with --ldap HOST:PORT/BASE");
+        [(self.berkeley.is_none(), berkeley), (self.ldap.is_none(), ldap)]
+            .into_iter()
+            .filter_map(|(is_missing, why)| is_missing.then_some(why))
+            .collect()
     }
 }
