@@ -57,6 +57,7 @@ configure() {
   [ -c "$r/dev/null" ] || mknod -m 666 "$r/dev/null" c 1 3
 }
 launch() {
+  if [ -n "${PEER_SYSLOGD:-}" ]; then start_syslogd; fi
   # What it prints is of interest only if it fails.
   if inroot /usr/sbin/postfix -c /etc/postfix start >"$(root)/start.log" 2>&1; then return 0; fi
   cat "$(root)/start.log" >&2
@@ -66,7 +67,11 @@ launch() {
   fi
   return 1
 }
-shutdown() { inroot /usr/sbin/postfix -c /etc/postfix stop; }
+shutdown() {
+  inroot /usr/sbin/postfix -c /etc/postfix stop
+  # What is left is the syslogd.
+  if [ -n "${PEER_SYSLOGD:-}" ]; then kill $(pids) 2>/dev/null || true; fi
+}
 queue_path() { echo "$(root)/var/spool/postfix"; }
 log_path() { echo "$(root)/var/log/mail.log"; }
 durability() { echo "a power cut: each queue file is synced"; }
@@ -74,7 +79,7 @@ queue_find() { find "$(root)"/var/spool/postfix/{maildrop,incoming,active,deferr
 wipe() {
   local q; q=$(root)/var/spool/postfix
   find "$q"/{maildrop,incoming,active,deferred,hold,defer,bounce,corrupt} -type f -delete 2>/dev/null || true
-  rm -f "$(root)/var/log/mail.log"
+  rm -f "$(root)/var/log/mail.log" "$(root)/dev/log"
 }
 version() { echo "Postfix $(inroot /usr/sbin/postconf -h mail_version)"; }
 list() { inroot /usr/sbin/postqueue -p; }
