@@ -6,7 +6,7 @@ use super::{
     record::Record,
     seeds::{Figures, Seeds},
     step::{Claim, Step},
-    verdict::{Prediction, Verdict, Window},
+    verdict::{CROSSES_EDGE, Prediction, Verdict, Window},
 };
 use crate::{
     rounds::disagreement,
@@ -71,11 +71,15 @@ fn finding(step: &Step, claim: &Claim, record: Option<&Record>, seeds: &Seeds) -
         (window, judge(window))
     });
     // A condition such as `> 1` could never be refuted by a ratio of one, however well it is measured.
-    let direction = claim.direction()?.map(|condition| match judge(condition.window(&theirs)) {
-        Verdict::CannotTell(_) if condition.is_effect() && judge(Window::NO_EFFECT) == Verdict::Agrees => {
-            Verdict::NoEffect
+    let direction = claim.direction()?.map(|condition| {
+        let verdict = judge(condition.window(&theirs));
+        let meets_one = here.is_some_and(|interval| Window::ONE.meets(interval));
+        match verdict {
+            verdict if !condition.is_effect() || !meets_one => verdict,
+            _ if judge(Window::NO_EFFECT) == Verdict::Agrees => Verdict::NoEffect,
+            verdict if verdict.is_told() => Verdict::CannotTell(CROSSES_EDGE.into()),
+            verdict => verdict,
         }
-        verdict => verdict,
     });
     let unit = if prediction.below.is_some() && claim.unit.is_empty() {
         "×".to_owned()
@@ -368,13 +372,26 @@ mod tests {
     #[test]
     fn one_of_the_two_verdicts_can_be_told_where_the_other_cannot() {
         let large = judged(Some(&record(&[(14.0, 10.0), (15.0, 10.0), (16.0, 10.0)])));
-        let edge = "As fast: 1.50. Size open: the interval reaches over the edge of the prediction.";
+        let edge = "As fast: 1.50. Size open: the interval crosses an edge of the prediction.";
         assert_eq!(of(&large), ("agrees", "cannot tell", edge));
         assert!(large.is_open());
         // No round of one reaches half of the median away from it, and those of the other do.
         let apart = judged(Some(&record(&[(20.0, 10.0), (40.0, 10.0), (25.0, 10.0)])));
         let why = "Open: REPEATS DISAGREE: 2.00 to 4.00; round 2 is furthest off.";
         assert_eq!(of(&apart), ("cannot tell", "cannot tell", why));
+    }
+
+    #[test]
+    fn an_interval_that_begins_at_one_does_not_show_an_effect() {
+        let direction = |rates: [f64; 3]| {
+            let rounds = rates.map(|rate| (rate, 10.0));
+            judged(Some(&record(&rounds))).direction().to_owned()
+        };
+        assert_eq!(direction([10.05, 10.1, 10.2]), "no effect");
+        assert_eq!(direction([9.7, 9.8, 9.95]), "no effect");
+        assert_eq!(direction([10.05, 11.0, 12.0]), "cannot tell");
+        assert_eq!(direction([10.3, 10.4, 10.5]), "agrees");
+        assert_eq!(direction([9.3, 9.5, 9.7]), "differs");
     }
 
     #[test]

@@ -265,7 +265,7 @@ impl Drop for Disk {
 struct Fresh(PathBuf);
 
 impl Fresh {
-    /// Returns a word of the command with this directory in place of the measured one.
+    /// Lets a word of the command name this directory where it named the disk that is measured.
     fn placed(&self, word: &str, (results, disk): (&Path, &Disk)) -> String {
         let [results, disk] = [results, &disk.path].map(|path| path.display().to_string());
         if word.contains(&results) {

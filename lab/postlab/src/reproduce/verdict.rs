@@ -46,6 +46,9 @@ pub(super) enum Verdict {
     CannotTell(String),
 }
 
+/// Why most figures cannot be told.
+pub(super) const CROSSES_EDGE: &str = "the interval crosses an edge of the prediction";
+
 /// Rounds below which nothing can be told: the range of two covers the median as often as not.
 const FEWEST: usize = 3;
 
@@ -142,7 +145,15 @@ impl Window {
     /// The ratios that nobody would call an effect.
     pub(super) const NO_EFFECT: Self = Self { low: 1.0 / 1.1, high: 1.1 };
 
-    /// Compares an interval: inside, outside, or reaching over an edge. Remarks say why the figure is not to be believed.
+    /// The ratios that are printed as one. An interval that begins or ends there has not shown an effect.
+    pub(super) const ONE: Self = Self { low: 1.0 / 1.01, high: 1.01 };
+
+    /// Returns whether some value is in both.
+    pub(super) fn meets(self, interval: Interval) -> bool {
+        interval.low <= self.high && interval.high >= self.low
+    }
+
+    /// Compares an interval: inside, outside, or across an edge. Remarks say why the figure is not to be believed.
     pub(super) fn judge(self, interval: Option<Interval>, remarks: &[String]) -> Verdict {
         let Some(interval) = interval else {
             return Verdict::CannotTell("no figure in what was measured".into());
@@ -165,7 +176,7 @@ impl Window {
         } else if interval.high < self.low {
             Verdict::Below
         } else {
-            Verdict::CannotTell("the interval reaches over the edge of the prediction".into())
+            Verdict::CannotTell(CROSSES_EDGE.into())
         }
     }
 }

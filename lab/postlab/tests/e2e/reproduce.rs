@@ -313,7 +313,7 @@ fn the_published_page_is_that_of_its_records() {
     }
     let made = tempfile::tempdir().unwrap();
     let [place_text, made_text] = [&*place, made.path()].map(|path| path.to_str().unwrap());
-    let against = place.join("reproduce-2026-11-23.json");
+    let against = place.join("reproduce-2026-11-28.json");
     let output = run(&[
         "reproduce",
         "--page",
