@@ -7,8 +7,9 @@ use crate::{
         free_address,
         names::{NameServer, Record},
         program,
+        servers,
         sink::Sink,
-        until,
+        tls, until,
     },
     migration::{
         machine::{Machine, Running},
@@ -17,7 +18,9 @@ use crate::{
 };
 use std::{
     fs,
+    io::Write as _,
     net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -31,7 +34,7 @@ const NAMES: &[(&str, Record)] = &[
 
 /// The address of the server that takes mail from outside.
 const OUTSIDE: &str = "198.51.100.1:25";
-/// A stranger.
+/// A client that no configuration names.
 const STRANGER: &str = "203.0.113.9";
 /// The user of the unit.
 const USER: (&str, u32) = ("postrider", 61010);
@@ -204,6 +207,149 @@ fn provider(certificate: &str) -> Postrider {
 }
 
 #[test]
+fn the_example_with_dovecot_delivers_to_its_users_and_lets_them_send() {
+    if !is_inside("examples::the_example_with_dovecot_delivers_to_its_users_and_lets_them_send") {
+        return;
+    }
+    let (_names, elsewhere) = (names(), sink("203.0.113.21:25"));
+    let (submissions, submission) = ("198.51.100.1:465", "198.51.100.1:587");
+    let replacements = [
+        ("\"systemd:smtp\"", &format!("\"{OUTSIDE}\"") as &str),
+        ("\"systemd:submissions\"", &format!("\"{submissions}\"")),
+        ("\"systemd:submission\"", &format!("\"{submission}\"")),
+    ];
+    let Some(machine) = machine("dovecot", &replacements, "") else { return };
+    let certificates = tempfile::tempdir().unwrap();
+    let Some(certificate) = crate::migration::world::certificate(certificates.path()) else { return };
+    for (from, name) in [("pem", "fullchain"), ("key", "privkey")] {
+        let text = fs::read_to_string(format!("{certificate}.{from}")).unwrap();
+        machine.write(&format!("letsencrypt/live/mx.example.com/{name}.pem"), &text);
+    }
+    let Some(_dovecot) = dovecot(&machine) else { return };
+    let _running = start(&machine, OUTSIDE);
+    accepted(STRANGER, OUTSIDE, "x@far.example", "jane@example.com");
+    until_stored(&machine, "jane@example.com", "for jane@example.com");
+    accepted("127.0.0.1", OUTSIDE, "cron@mx.example.com", "root@localhost");
+    until_stored(&machine, "postmaster@example.com", "for root@localhost");
+    let unknown = send(STRANGER, OUTSIDE, "x@far.example", "nobody@example.com");
+    assert!(unknown.0 == 550 && unknown.1.contains("5.1.1"), "{unknown:?}");
+    assert!(has_password(&machine, "secret") && !has_password(&machine, "other"));
+    let config = tls::client_config(None);
+    let (mut client, _) = tls::Client::implicit(submissions.parse().unwrap(), &config).unwrap();
+    log_in_and_send(&mut client, "bob@example.net");
+    let (mut client, _) = tls::Client::starttls(submission.parse().unwrap(), &config).unwrap();
+    log_in_and_send(&mut client, "carol@example.net");
+    for to in ["bob@example.net", "carol@example.net"] {
+        until(&format!("{to} has the message"), || {
+            elsewhere.messages().iter().any(|message| message.from == "jane@example.com" && message.to == [to])
+        });
+    }
+}
+
+/// Dovecot with two users, as the page of the example expects it, and with the file of the example. None where it is not installed.
+fn dovecot(machine: &Machine) -> Option<servers::Running> {
+    let program = "/usr/sbin/dovecot";
+    if !machine.tree.command("test").args(["-x", program]).status().unwrap().success() {
+        println!("SKIPPED: dovecot is not installed");
+        return None;
+    }
+    let users = "jane@example.com:{PLAIN}secret\npostmaster@example.com:{PLAIN}other\n";
+    machine.write("dovecot/users", users);
+    machine.write(
+        "dovecot/dovecot.conf",
+        "log_path = /var/log/dovecot.log\nprotocols = lmtp\nssl = no\nauth_mechanisms = plain login\nauth_failure_delay = 0\n\
+         default_internal_user = nobody\ndefault_internal_group = nogroup\ndefault_login_user = nobody\n\
+         mail_location = maildir:/var/mail/%u\n\
+         passdb {\n  driver = passwd-file\n  args = /etc/dovecot/users\n}\n\
+         userdb {\n  driver = static\n  args = uid=1502 gid=1502 home=/var/mail/%u\n}\n\
+         !include conf.d/*.conf\n",
+    );
+    let name = "99-postrider.conf";
+    let text = fs::read_to_string(folder("dovecot").join(name)).unwrap();
+    machine.write(&format!("dovecot/conf.d/{name}"), &text);
+    let mut command = machine.tree.command(program);
+    let running = servers::Running(command.args(["-F", "-c", "/etc/dovecot/dovecot.conf"]).spawn().unwrap());
+    let sockets = machine.dir.path().join("run/dovecot");
+    until("Dovecot listens", || {
+        ["lmtp", "auth-client"].iter().all(|name| UnixStream::connect(sockets.join(name)).is_ok())
+    });
+    Some(running)
+}
+
+/// Waits until Dovecot has stored a message for a user.
+fn until_stored(machine: &Machine, user: &str, subject: &str) {
+    let new = machine.var("mail").join(user).join("new");
+    until(&format!("{user} has the message {subject}"), || {
+        let files = fs::read_dir(&new).into_iter().flatten();
+        let mut texts = files.filter_map(|file| fs::read_to_string(file.ok()?.path()).ok());
+        texts.any(|text| text.contains(&format!("Subject: {subject}\n")))
+    });
+}
+
+/// Returns whether `postrider auth test` says that this is the password of jane.
+fn has_password(machine: &Machine, password: &str) -> bool {
+    let mut command = machine.tree.command("env");
+    command.args(["POSTRIDER_CONFIG=/etc/postrider/postrider.toml", BINARY, "auth", "test", "jane@example.com"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    writeln!(child.stdin.take().unwrap(), "{password}").unwrap();
+    child.wait().unwrap().success()
+}
+
+/// Logs in as jane and sends a message. She may not send with the address of another user.
+fn log_in_and_send(client: &mut tls::Client, to: &str) {
+    let plain = data_encoding::BASE64.encode(b"\0jane@example.com\0secret");
+    for (line, code) in [
+        (format!("AUTH PLAIN {plain}"), "235"),
+        ("MAIL FROM:<postmaster@example.com>".to_owned(), "553 5.7.1"),
+        ("MAIL FROM:<jane@example.com>".to_owned(), "250"),
+        (format!("RCPT TO:<{to}>"), "250"),
+        ("DATA".to_owned(), "354"),
+        ("From: jane@example.com\r\nSubject: hello\r\n\r\nHello.\r\n.".to_owned(), "250"),
+    ] {
+        let reply = client.say(&line).unwrap();
+        assert!(reply.starts_with(code), "{line}: {reply}");
+    }
+}
+
+#[test]
+fn the_example_of_lists_has_those_of_aliases_and_those_of_mailman() {
+    if !is_inside("examples::the_example_of_lists_has_those_of_aliases_and_those_of_mailman") {
+        return;
+    }
+    let (_names, elsewhere, mailman) = (names(), sink("203.0.113.21:25"), sink("127.0.0.1:8024"));
+    let Some(machine) = machine("lists", &[("systemd:smtp", OUTSIDE)], "") else { return };
+    // As Mailman writes it.
+    let addresses = machine.var("lib/mailman3/data");
+    fs::create_dir_all(&addresses).unwrap();
+    let text = "# AUTOMATICALLY GENERATED BY MAILMAN ON 2026-11-28 10:00:00\n#\n# This file is generated by Mailman.\n\n\
+                # Aliases which are visible only in the @lists.example.com domain.\n\
+                talk@lists.example.com               lmtp:[127.0.0.1]:8024\n\
+                talk-bounces@lists.example.com       lmtp:[127.0.0.1]:8024\n";
+    fs::write(addresses.join("postfix_lmtp"), text).unwrap();
+    let _running = start(&machine, OUTSIDE);
+    accepted(STRANGER, OUTSIDE, "x@far.example", "talk@lists.example.com");
+    until("Mailman has the message", || {
+        mailman.messages().iter().any(|message| message.to == ["talk@lists.example.com"])
+    });
+    // One is no list, the other a user of this machine.
+    for to in ["unknown@lists.example.com", "ann@lists.example.com"] {
+        let refused = send(STRANGER, OUTSIDE, "x@far.example", to);
+        assert!(refused.0 == 550 && refused.1.contains("5.1.1"), "{to}: {refused:?}");
+    }
+    accepted("127.0.0.1", OUTSIDE, "talk-bounces+bob=example.net@lists.example.com", "bob@example.net");
+    accepted(STRANGER, OUTSIDE, "talk@far.example", "talk-bounces+bob=example.net@lists.example.com");
+    accepted(STRANGER, OUTSIDE, "x@far.example", "news@example.com");
+    until_read_by(&machine, "ann", "for news@example.com");
+    for from in ["talk-bounces+bob=example.net@lists.example.com", "owner-news@example.com"] {
+        until(&format!("bob has the message from {from}"), || {
+            elsewhere.messages().iter().any(|message| message.from == from && message.to == ["bob@example.net"])
+        });
+    }
+    accepted(STRANGER, OUTSIDE, "", "owner-news@example.com");
+    until_read_by(&machine, "ann", "for owner-news@example.com");
+}
+
+#[test]
 fn the_example_of_a_server_for_tests_answers_as_each_address_says() {
     let address = free_address();
     let text = fs::read_to_string(folder("test-mail").join("postrider.toml")).unwrap();
@@ -227,7 +373,7 @@ fn the_example_of_a_server_for_tests_answers_as_each_address_says() {
     // A message that is accepted and cannot be delivered comes back.
     accepted("127.0.0.1", &server, "shop@example.com", "bob@bounce.test");
     let returned = daemon.dir.path().join("mail/example.com/shop/new");
-    until("the sender is told", || fs::read_dir(&returned).is_ok_and(|files| files.count() == 1));
+    until("the message has come back to its sender", || fs::read_dir(&returned).is_ok_and(|files| files.count() == 1));
 }
 
 #[test]
