@@ -1,4 +1,4 @@
-//! `postrider check DOMAIN`, beside a name server whose records are right or wrong.
+//! `postrider check DOMAIN`, asked about domains whose records are right or wrong.
 
 use crate::common::{
     BINARY, Postrider,

@@ -6,7 +6,7 @@ use mail::{Envelope, Recipient, Reply};
 use policy::Stage;
 use smtp::server::replies;
 
-/// A broken rule.
+/// The rule that the pipeline breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mutant {
     /// None is broken.
@@ -22,7 +22,7 @@ pub enum Mutant {
     FollowReload,
     /// A client is answered 250 before its message is durable.
     AnswerEarly,
-    /// A client is told to try again, and its message is queued.
+    /// A message is queued although its client was told to try again.
     RefuseStored,
     /// Content of messages that are not accepted stays in the spool.
     KeepChunks,

@@ -34,12 +34,12 @@ pub fn expiries(settings: &Settings, now: UnixMillis) -> Vec<Expiry> {
     pairs(settings).filter_map(expiry_of).collect()
 }
 
-/// The time of a certificate.
+/// When a certificate expires.
 #[derive(Debug)]
 pub struct Expiry {
-    /// The file.
+    /// The file that the certificate is read from.
     pub chain: PathBuf,
-    /// The end of its time, in seconds since 1970.
+    /// The moment, in seconds since 1970.
     pub expires_seconds: u64,
     /// It has expired.
     pub is_over: bool,

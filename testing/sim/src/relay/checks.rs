@@ -36,7 +36,7 @@ pub(super) enum What {
     Redirect(Box<Recipient>),
     /// The recipient, or the message, is dropped.
     Discard,
-    /// A copy.
+    /// A further recipient, whom the client did not name.
     Copy(Box<Recipient>),
     /// The message is held.
     Hold,

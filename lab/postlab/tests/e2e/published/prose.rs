@@ -1,7 +1,7 @@
 //! A page of Markdown, taken apart: paragraphs with the comments below them, the lines that hold data, and the
 //! numbers and words of a text.
 
-/// A page.
+/// What a page says, and what it measured.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     pub(super) paragraphs: Vec<Paragraph>,
