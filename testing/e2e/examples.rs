@@ -6,8 +6,7 @@ use crate::{
         client::Client,
         free_address,
         names::{NameServer, Record},
-        program,
-        servers,
+        program, servers,
         sink::Sink,
         tls, until,
     },
@@ -241,7 +240,10 @@ fn the_example_with_dovecot_delivers_to_its_users_and_lets_them_send() {
     log_in_and_send(&mut client, "carol@example.net");
     for to in ["bob@example.net", "carol@example.net"] {
         until(&format!("{to} has the message"), || {
-            elsewhere.messages().iter().any(|message| message.from == "jane@example.com" && message.to == [to])
+            elsewhere
+                .messages()
+                .iter()
+                .any(|message| message.from == "jane@example.com" && message.to == [to])
         });
     }
 }
@@ -289,7 +291,13 @@ fn until_stored(machine: &Machine, user: &str, subject: &str) {
 /// Returns whether `postrider auth test` says that this is the password of jane.
 fn has_password(machine: &Machine, password: &str) -> bool {
     let mut command = machine.tree.command("env");
-    command.args(["POSTRIDER_CONFIG=/etc/postrider/postrider.toml", BINARY, "auth", "test", "jane@example.com"]);
+    command.args([
+        "POSTRIDER_CONFIG=/etc/postrider/postrider.toml",
+        BINARY,
+        "auth",
+        "test",
+        "jane@example.com",
+    ]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     writeln!(child.stdin.take().unwrap(), "{password}").unwrap();
     child.wait().unwrap().success()
@@ -342,7 +350,10 @@ fn the_example_of_lists_has_those_of_aliases_and_those_of_mailman() {
     until_read_by(&machine, "ann", "for news@example.com");
     for from in ["talk-bounces+bob=example.net@lists.example.com", "owner-news@example.com"] {
         until(&format!("bob has the message from {from}"), || {
-            elsewhere.messages().iter().any(|message| message.from == from && message.to == ["bob@example.net"])
+            elsewhere
+                .messages()
+                .iter()
+                .any(|message| message.from == from && message.to == ["bob@example.net"])
         });
     }
     accepted(STRANGER, OUTSIDE, "", "owner-news@example.com");
@@ -373,7 +384,9 @@ fn the_example_of_a_server_for_tests_answers_as_each_address_says() {
     // A message that is accepted and cannot be delivered comes back.
     accepted("127.0.0.1", &server, "shop@example.com", "bob@bounce.test");
     let returned = daemon.dir.path().join("mail/example.com/shop/new");
-    until("the message has come back to its sender", || fs::read_dir(&returned).is_ok_and(|files| files.count() == 1));
+    until("the message has come back to its sender", || {
+        fs::read_dir(&returned).is_ok_and(|files| files.count() == 1)
+    });
 }
 
 #[test]

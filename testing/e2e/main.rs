@@ -25,6 +25,7 @@ mod filters;
 mod flow;
 mod from_postfix;
 mod full;
+mod greylist;
 mod groups;
 mod history;
 mod import;

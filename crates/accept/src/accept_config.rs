@@ -3,8 +3,8 @@
 use crate::{
     check::{Check, Rules},
     checks::{
-        Addresses, Authenticated, Copies, Filters, KnownToNextHop, MapsChooseRoute, MissingFields,
-        RouteDecides, RuleCheck, SenderOfLogin, Signatures,
+        Addresses, Authenticated, Copies, Filters, Greylisted, KnownToNextHop, MapsChooseRoute,
+        MissingFields, RouteDecides, RuleCheck, SenderOfLogin, Signatures,
     },
     expansion::Expansion,
     logins::{LoginSettings, Store},
@@ -94,8 +94,9 @@ impl AcceptConfig {
         if routes.ask_maps() {
             checks.push(Box::new(MapsChooseRoute));
         }
-        // The last at RCPT: what refuses without asking others comes first.
+        // The last at RCPT: what refuses without asking others comes first, and what is refused anyway is not remembered.
         checks.extend(verifier.map(KnownToNextHop::new).map(boxed));
+        checks.extend(Greylisted::new(&settings, sources.greylist(), sources.dns()).map(boxed));
         let addresses = &settings.addresses;
         if !addresses.bcc.is_empty()
             || !addresses.sender_bcc.is_empty()

@@ -47,5 +47,5 @@ pub use memory::{CheckMemories, CheckMemory};
 pub use mutant::Mutant;
 pub use observer::{Observer, duration};
 pub use postmaster::unread_postmaster;
-pub use sources::RuleSources;
+pub use sources::{GreylistTable, RuleSources};
 pub use unstored::{Settled, UnstoredMessages};

@@ -1,11 +1,13 @@
 //! What rules and checks ask outside of the configuration: DNS, lists, policy services, next hops, and how much was used of limits.
 
 mod dns_list;
+mod greylist;
 mod service;
 
 use crate::verifier::Verifier;
 use config::Settings;
 pub(crate) use dns_list::DnsLists;
+pub use greylist::GreylistTable;
 use limits::{Spent, Table};
 use policy::{Facts, Limit, Measure};
 use route::dns::Dns;
@@ -24,6 +26,8 @@ pub struct RuleSources {
     pub(crate) limits: Arc<RateTable>,
     pub(crate) services: Vec<PolicyClient>,
     pub(crate) lists: Arc<DnsLists>,
+    /// None: no mail has to come again.
+    greylist: Option<Arc<GreylistTable>>,
     /// None: no route says `verify`.
     verifier: Option<Arc<Verifier>>,
 }
@@ -40,7 +44,7 @@ impl RuleSources {
         &self.dns
     }
 
-    /// Takes the limits of an older configuration over.
+    /// Takes the limits and the known origins of an older configuration over.
     pub(crate) fn new(
         settings: &Settings,
         dns: Arc<Dns>,
@@ -51,12 +55,20 @@ impl RuleSources {
             || Arc::new(RateTable { table: Mutex::new(Table::new(LIMIT_KEYS_MAX)), started: Instant::now() });
         let limits = old.map_or_else(new, |old| old.limits.clone());
         let services = settings.rules.services.iter().cloned().map(PolicyClient::new).collect();
-        Self { dns, limits, services, lists: Arc::default(), verifier }
+        let known = old.and_then(|old| old.greylist.clone());
+        let open = || Arc::new(GreylistTable::open(&settings.data_dir));
+        let greylist = known.or_else(|| settings.rules.greylist.is_some().then(open));
+        Self { dns, limits, services, lists: Arc::default(), greylist, verifier }
     }
 
     /// Returns the lists in DNS that do not answer now, with the reasons.
     pub fn list_faults(&self) -> Vec<String> {
         self.lists.faults()
+    }
+
+    /// Returns the origins of mail that have come again.
+    pub fn greylist(&self) -> Option<&Arc<GreylistTable>> {
+        self.greylist.as_ref()
     }
 
     pub(crate) fn verifier(&self) -> Option<&Arc<Verifier>> {

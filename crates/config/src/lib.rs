@@ -84,7 +84,7 @@ pub use reload::{Reloaded, reload};
 pub use route::{
     DeliverAs, DeliveryUser, MaildirTemplate, RejectText, Route, RouteLogin, SecretSource, Senders, Target,
 };
-pub use rules::{Authentication, CheckMode, OnFailure, PolicyService, RuleSet};
+pub use rules::{Authentication, CheckMode, GreylistMode, Greylisting, OnFailure, PolicyService, RuleSet};
 pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};
 pub use settings::{Addresses, Certificate, Listen, Settings, Spool};

@@ -13,7 +13,7 @@ use crate::{
     oauth::OAuth,
     process::Process,
     route::keys::RouteKeys,
-    rules::keys::{Checks, LimitRateKeys, PolicyServiceKeys, RuleKeys},
+    rules::keys::{Checks, GreylistKeys, LimitRateKeys, PolicyServiceKeys, RuleKeys},
     section::{Section, SectionDoc},
     settings::*,
     sign::SignKeys,
@@ -33,7 +33,7 @@ const HOSTS: SectionDoc = SectionDoc {
 };
 
 /// Every section with its keys, for the reader and the manual.
-pub fn schema() -> [SectionDoc; 35] {
+pub fn schema() -> [SectionDoc; 36] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,
@@ -45,6 +45,7 @@ pub fn schema() -> [SectionDoc; 35] {
         RouteKeys::DOC,
         RuleKeys::DOC,
         Checks::DOC,
+        GreylistKeys::DOC,
         LimitRateKeys::DOC,
         PolicyServiceKeys::DOC,
         FilterKeys::DOC,

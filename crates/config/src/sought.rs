@@ -140,8 +140,11 @@ const TABLE: &[Sought] = rows! {
     "": "dnsbl dnsbls rbl dnsrbl rbl_domains dnslists reject_rbl_client postscreen postscreen_dnsbl_sites" =>
         "block lists of DNS are a key of [checks]",
         "write this, or `dns_list` in a [[rule]]", "[checks]\ndnsbl = [\"zen.example.org\"]";
-    "": "greylist greylisting check_policy_service" =>
-        "it is left to a policy service such as postgrey",
+    "": "greylisting postgrey" =>
+        "greylisting is a key of [checks]",
+        "write this (docs/rules.md)", "[checks]\ngreylist = \"suspects\"";
+    "": "check_policy_service" =>
+        "a policy service is asked by a rule",
         "write", POLICY;
     "": "maximal_queue_lifetime bounce_queue_lifetime queue_lifetime retry timeout_frozen_after" =>
         "times of the queue are in [queue]",
@@ -222,8 +225,8 @@ const TABLE: &[Sought] = rows! {
         "the result of a check is a tag",
         "write this (docs/authentication.md)", "[checks]\nspf = \"tag\"\n[[rule]]\ntagged = [\"spf-fail\"]\nhold = true";
     "rule": "greylist" =>
-        "it is left to a policy service",
-        "write", POLICY;
+        "it is a key of [checks]; a rule with `accept` spares a recipient",
+        "write", "[checks]\ngreylist = \"suspects\"";
     "rule": "subject" =>
         "it is a field of the header",
         "write", HEADER;

@@ -29,10 +29,10 @@ pub struct Table {
 
 /// The keys are hashes already.
 #[derive(Debug, Clone, Copy, Default)]
-struct NoHash;
+pub(crate) struct NoHash;
 
 #[derive(Debug, Default)]
-struct Same(u64);
+pub(crate) struct Same(u64);
 
 impl BuildHasher for NoHash {
     type Hasher = Same;

@@ -16,6 +16,7 @@ mod driver;
 mod engine_setup;
 mod expansions;
 mod expiry;
+mod greylist;
 pub mod helper;
 pub mod imported;
 mod listeners;

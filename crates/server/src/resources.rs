@@ -69,6 +69,10 @@ impl Daemon {
         for (name, count) in names.into_iter().zip(current.sources.dns().question_counts()) {
             all.push(one(name, count.used as u64, count.max as u64, "LimitNOFILE= in the unit"));
         }
+        if let Some(greylist) = current.sources.greylist() {
+            let (used, max) = greylist.len_and_max();
+            all.push(one("greylisted origins", used as u64, max as u64, "a shorter greylist.retry"));
+        }
         if let Some(helper) = &self.helper {
             let helper = helper.helper();
             let ((programs, programs_max), (files, files_max)) = (helper.programs(), helper.files());

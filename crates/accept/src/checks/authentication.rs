@@ -67,7 +67,7 @@ impl Check for Authenticated {
 }
 
 /// Clients that bring mail from elsewhere: what they say of its origin is not to be believed.
-fn is_asked(view: &View<'_>) -> bool {
+pub(super) fn is_asked(view: &View<'_>) -> bool {
     let Source::Smtp { peer, listener, .. } = &view.facts.source else { return false };
     *listener == ListenerKind::Mx
         && *peer != inbound::UNIX_CLIENT
@@ -87,8 +87,7 @@ impl Authenticated {
             ReversePath::Null => None,
         };
         let spf = Spf { client: peer.ip(), hello, sender: sender.as_deref(), receiver: server, now };
-        let mut asker =
-            Asker { dns: &self.dns, answers: Answers::default(), until: Instant::now() + LOOKUPS_TIMEOUT };
+        let mut asker = Asker::new(&self.dns, LOOKUPS_TIMEOUT);
         let signatures = verifier.map(Verifier::finish);
         let dkim = match &signatures {
             Some(signatures) => asker.decide(|answers| signatures.evaluate(answers, now)).await,
@@ -190,15 +189,20 @@ fn forged(header: &[u8], server: &str) -> Vec<usize> {
 }
 
 /// Answers the questions of one message.
-struct Asker<'a> {
+pub(super) struct Asker<'a> {
     dns: &'a Arc<Dns>,
     answers: Answers,
     until: Instant,
 }
 
-impl Asker<'_> {
+impl<'a> Asker<'a> {
+    /// All look-ups together have so much time; those that have no answer then have failed.
+    pub(super) fn new(dns: &'a Arc<Dns>, time: Duration) -> Self {
+        Self { dns, answers: Answers::default(), until: Instant::now() + time }
+    }
+
     /// Evaluates a machine until it has decided. Each round asks something new, and each machine bounds what it asks.
-    async fn decide<T>(&mut self, evaluate: impl Fn(&Answers) -> Step<T>) -> T {
+    pub(super) async fn decide<T>(&mut self, evaluate: impl Fn(&Answers) -> Step<T>) -> T {
         loop {
             let questions = match evaluate(&self.answers) {
                 Step::Done(decided) => return decided,

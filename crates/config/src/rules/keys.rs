@@ -1,7 +1,8 @@
 //! The keys of rules, checks, limits and policy services.
 
 use super::values::{
-    CheckMode, ClientNamePattern, DeferVerb, Fields, LoginName, OnFailure, Reason, RejectVerb, Unless,
+    CheckMode, ClientNamePattern, DeferVerb, Fields, GreylistMode, LoginName, OnFailure, Reason, RejectVerb,
+    Unless,
 };
 use crate::{
     domain::DomainPattern,
@@ -141,6 +142,28 @@ section! {
         /// `p=reject`. Reply: 550 5.7.26. If the policy is `p=quarantine`, the tag `dmarc-quarantine` is set, which a rule
         /// with `hold` can use. SPF and DKIM are looked up for it, also when their own keys say `off`.
         dmarc: CheckMode = "\"off\"",
+        /// Mail of an unknown origin has to come again (RFC 6647), which programs that send spam often do not do.
+        /// `suspects`: the mail of clients whose address the sender's domain does not permit (SPF), or whose address has
+        /// no name that leads back to it; `all`: that of every client. `[greylist]` has the times. A recipient that no
+        /// other check refuses is asked about, unless a rule at RCPT says `accept`, or a rule has trusted the client.
+        /// Reply: 451 4.7.1.
+        greylist: GreylistMode = "\"off\"",
+    }
+}
+
+section! {
+    /// The times of `greylist` in `[checks]`. An origin is the client's network (an IPv4 /24 or an IPv6 /64) with the
+    /// sender and the recipient. What is known is kept in a file in `data_dir`, and outlives restarts.
+    pub(crate) GreylistKeys = "greylist" {
+        /// The time that mail of an unknown origin has to wait. Mail that comes earlier has to come again.
+        wait: Duration = "\"5m\"",
+        /// Mail that comes later than this is new again.
+        retry: Duration = "\"2d\"",
+        /// An origin that sends nothing for so long is forgotten.
+        keep: Duration = "\"35d\"",
+        /// When mail of so many origins in a network has come again, the network is known, and none of its mail waits.
+        /// With 0, no network ever is.
+        known_after: usize = "5",
     }
 }
 
@@ -177,7 +200,7 @@ section! {
 
 section! {
     /// A policy server that rules ask with `ask = "NAME"`, by the protocol of Postfix's policy servers
-    /// (SMTPD_POLICY_README), such as those for greylisting.
+    /// (SMTPD_POLICY_README), such as postfwd.
     pub(crate) PolicyServiceKeys = "policy_service" named {
         /// The server: `unix:/path` or `host:port`.
         address: Option<MapServer> = "",

@@ -1,12 +1,14 @@
 //! Rules, checks, limits and policy services.
 
 mod compile;
+mod greylist;
 pub(crate) mod keys;
 mod origin;
 mod values;
 
 use crate::{local::Local, route::Route, section::Reading};
 use compile::{Compiler, NamedLimit};
+pub use greylist::Greylisting;
 use keys::{Checks, LimitRateKeys, PolicyServiceKeys, RuleKeys};
 use maps::{Reference, Server};
 pub use origin::Authentication;
@@ -18,7 +20,7 @@ use rewrite::Separator;
 use std::{ops::Range, time::Duration};
 use toml::{Spanned, de::DeTable};
 use values::DeferVerb;
-pub use values::{CheckMode, OnFailure};
+pub use values::{CheckMode, GreylistMode, OnFailure};
 
 /// The rules of a configuration, compiled, and what they refer to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -33,6 +35,8 @@ pub struct RuleSet {
     pub warnings: Vec<String>,
     /// What is looked up about the origin of a message.
     pub authentication: Authentication,
+    /// None: no mail has to come again.
+    pub greylist: Option<Greylisting>,
 }
 
 /// A policy server in the protocol of Postfix.
@@ -67,6 +71,7 @@ impl Reading<'_> {
             self.section("checks", table)
         };
         set.authentication = Authentication::wanted_by(&checks);
+        set.greylist = self.greylisting(root, checks.greylist);
         let mut limits = self.rate_limits(root);
         let tables = self.tables(root, "rule").unwrap_or_default();
         let read: Vec<(RuleKeys, &Spanned<&DeTable<'_>>)> = tables

@@ -56,6 +56,18 @@ choice! {
 }
 
 choice! {
+    /// Whose mail has to come again.
+    GreylistMode: "one of \"off\", \"suspects\" and \"all\"" {
+        /// Nobody's.
+        Off = "off",
+        /// That of clients without SPF or without a name.
+        Suspects = "suspects",
+        /// That of all clients that are not trusted.
+        All = "all",
+    }
+}
+
+choice! {
     /// The verdict where a policy server does not answer.
     OnFailure: "one of \"defer\" and \"pass\"" {
         /// A temporary error.

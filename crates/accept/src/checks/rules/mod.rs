@@ -33,8 +33,11 @@ impl RuleCheck {
     /// Returns `None` if there is nothing to evaluate.
     pub(crate) fn new(settings: &Settings) -> Option<Self> {
         let program = &settings.rules.program;
-        let stages: Vec<_> = Stage::OF_RULES.into_iter().filter(|stage| program.has(*stage)).collect();
-        (!stages.is_empty()).then_some(Self { stages })
+        // Greylisting asks at RCPT whether a rule of any stage has trusted the client.
+        let is_asked =
+            |stage| program.has(stage) || stage == Stage::Rcpt && settings.rules.greylist.is_some();
+        let stages: Vec<_> = Stage::OF_RULES.into_iter().filter(|stage| is_asked(*stage)).collect();
+        (!program.is_empty()).then_some(Self { stages })
     }
 }
 
@@ -63,6 +66,7 @@ impl Check for RuleCheck {
         }
         if stage == Stage::Rcpt {
             memory.begin_recipient(recipient_index(&view));
+            view.findings.iter().for_each(|findings| findings.spare(false));
             // Mail that is not ours to relay is refused by the next check, without any look-up for a rule.
             match addresses::is_ours(&view) {
                 Some(true) => {}
@@ -366,6 +370,12 @@ fn finish<'a>(view: View<'a>, memory: &mut Memory, stage: Stage, ruling: Ruling)
     memory.add_tags(stage, recipient_index(&view), &effects.tags);
     if effects.is_trusted {
         memory.trust(stage, recipient_index(&view));
+    }
+    if stage == Stage::Rcpt
+        && let Some(findings) = view.findings
+    {
+        let is_trusted = effects.is_trusted || memory.is_trusted(stage, 0);
+        findings.spare(is_trusted || verdict == Verdict::Accept);
     }
     let verdict = with_rule(verdict, by, stage);
     let Effects { delay, fields, redirect, bcc, route, .. } = effects;

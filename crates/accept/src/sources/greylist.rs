@@ -1,0 +1,134 @@
+//! The origins of mail that have come again, in memory and in a file.
+
+use crate::logins::random;
+use config::read_state_file;
+use limits::{Greeted, Greylist, GreylistTimes};
+use std::{
+    fs,
+    io::{self, Write as _},
+    net::IpAddr,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// The name of the file in `data_dir`.
+const FILE: &str = "greylist";
+/// Origins that are kept. The file has at most 53 octets for each, and may have 16 MiB.
+const ORIGINS_MAX: usize = 250_000;
+
+/// The table. It outlives a reload of the configuration.
+pub struct GreylistTable {
+    list: Mutex<Greylist>,
+    data_dir: PathBuf,
+}
+
+impl GreylistTable {
+    /// Reads the file of an earlier start. Without it, or if it is damaged, all origins are unknown.
+    pub(crate) fn open(data_dir: &Path) -> Self {
+        let path = data_dir.join(FILE);
+        let list = match read_state_file(data_dir, &path) {
+            Ok(bytes) => {
+                let list = Greylist::from_bytes(&bytes, ORIGINS_MAX);
+                if list.is_none() {
+                    tracing::warn!(
+                        "{} is damaged: all mail that is greylisted has to come again",
+                        path.display()
+                    );
+                }
+                list
+            }
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    tracing::warn!(
+                        "read {}: {error}: all mail that is greylisted has to come again",
+                        path.display()
+                    );
+                }
+                None
+            }
+        };
+        let list = list.unwrap_or_else(|| Greylist::new(random(), ORIGINS_MAX));
+        Self { list: Mutex::new(list), data_dir: data_dir.to_owned() }
+    }
+
+    fn list(&self) -> MutexGuard<'_, Greylist> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Judges mail, and remembers it.
+    pub(crate) fn judge(
+        &self,
+        client: IpAddr,
+        from: &str,
+        to: &str,
+        now: u64,
+        times: GreylistTimes,
+    ) -> Greeted {
+        self.list().judge(client, from, to, now, times)
+    }
+
+    /// Returns how many origins are kept, and how many can be.
+    pub fn len_and_max(&self) -> (usize, usize) {
+        (self.list().len(), ORIGINS_MAX)
+    }
+
+    /// Judges mail that did not come.
+    pub(crate) fn look(
+        &self,
+        client: IpAddr,
+        from: &str,
+        to: &str,
+        now: u64,
+        times: GreylistTimes,
+    ) -> Greeted {
+        self.list().look(client, from, to, now, times)
+    }
+
+    /// Writes the file if something has changed. Waits for the disk.
+    ///
+    /// # Errors
+    /// The file cannot be written; the change is written the next time.
+    pub fn save(&self) -> io::Result<()> {
+        let bytes = {
+            let mut list = self.list();
+            if !list.take_change() {
+                return Ok(());
+            }
+            list.to_bytes()
+        };
+        let (new, path) = (self.data_dir.join(format!("{FILE}.new")), self.data_dir.join(FILE));
+        // A link that stands there is not followed.
+        let _ = fs::remove_file(&new);
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        let written = file.write_all(&bytes).and_then(|()| fs::rename(new, path));
+        if written.is_err() {
+            self.list().note_change();
+        }
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMES: GreylistTimes = GreylistTimes { wait: 300, retry: 3600, keep: 100_000, known_after: 2 };
+    const FAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
+
+    #[test]
+    fn origins_outlive_a_restart_and_damage_costs_only_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let table = GreylistTable::open(dir.path());
+        assert_eq!(table.judge(FAR, "a", "b", 0, TIMES), Greeted::Wait(300));
+        table.save().unwrap();
+        let table = GreylistTable::open(dir.path());
+        assert_eq!(table.look(FAR, "a", "b", 300, TIMES), Greeted::Known);
+        assert_eq!(table.judge(FAR, "a", "b", 300, TIMES), Greeted::Known);
+        fs::write(dir.path().join(FILE), "damaged").unwrap();
+        let table = GreylistTable::open(dir.path());
+        assert_eq!(table.look(FAR, "a", "b", 301, TIMES), Greeted::Wait(300));
+        table.save().unwrap();
+        assert_eq!(fs::read(dir.path().join(FILE)).unwrap(), b"damaged", "nothing has changed");
+    }
+}
