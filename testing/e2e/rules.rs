@@ -195,7 +195,7 @@ fn checks_look_at_the_name_in_ehlo_and_at_the_name_of_the_address() {
 }
 
 #[test]
-fn limits_bound_what_a_client_may_do_and_survive_a_reload() {
+fn limits_bound_what_a_client_may_do_and_survive_a_reload_and_a_restart() {
     let limits = "[[limit]]\nper = \"client\"\nrecipients = \"3/h\"\nreply = \"450 4.7.1 enough from {client}\"\n\
                   [[limit]]\nper = \"sender\"\nmessages = \"2/h\"\n";
     let daemon = start(&[], limits);
@@ -210,6 +210,12 @@ fn limits_bound_what_a_client_may_do_and_survive_a_reload() {
     daemon.ask(&["reload"]);
     let mut client = Client::connect(daemon.address).unwrap();
     assert_eq!(rcpt(&mut client, "e@b.test", "joe@mx.test"), "450 4.7.1 enough from 127.0.0.1");
+    let (address, text) = (daemon.address, fs::read_to_string(daemon.config()).unwrap());
+    let (dir, status) = daemon.stop();
+    assert!(status.success());
+    let daemon = Postrider::start_from(dir, address, &text);
+    let mut client = Client::connect(daemon.address).unwrap();
+    assert_eq!(rcpt(&mut client, "f@b.test", "joe@mx.test"), "450 4.7.1 enough from 127.0.0.1");
 }
 
 #[test]

@@ -2,23 +2,19 @@
 
 mod dns_list;
 mod greylist;
+mod kept;
+mod rates;
 mod service;
 
 use crate::verifier::Verifier;
 use config::Settings;
 pub(crate) use dns_list::DnsLists;
 pub use greylist::GreylistTable;
-use limits::{Spent, Table};
-use policy::{Facts, Limit, Measure};
+use policy::{Facts, Measure};
+pub(crate) use rates::RateTable;
 use route::dns::Dns;
 pub(crate) use service::PolicyClient;
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
-
-/// Keys of all limits together that are kept, of 16 bytes each.
-const LIMIT_KEYS_MAX: usize = 1_000_000;
+use std::{io, sync::Arc};
 
 /// Everything outside of the configuration that rules ask.
 pub struct RuleSources {
@@ -30,12 +26,6 @@ pub struct RuleSources {
     greylist: Option<Arc<GreylistTable>>,
     /// None: no route says `verify`.
     verifier: Option<Arc<Verifier>>,
-}
-
-/// The state of all limits. It outlives a reload of the configuration.
-pub(crate) struct RateTable {
-    table: Mutex<Table>,
-    started: Instant,
 }
 
 impl RuleSources {
@@ -51,8 +41,8 @@ impl RuleSources {
         verifier: Option<Arc<Verifier>>,
         old: Option<&Self>,
     ) -> Self {
-        let new =
-            || Arc::new(RateTable { table: Mutex::new(Table::new(LIMIT_KEYS_MAX)), started: Instant::now() });
+        let has_limits = !settings.rules.program.limits().is_empty();
+        let new = || Arc::new(RateTable::open(&settings.data_dir, has_limits));
         let limits = old.map_or_else(new, |old| old.limits.clone());
         let services = settings.rules.services.iter().cloned().map(PolicyClient::new).collect();
         let known = old.and_then(|old| old.greylist.clone());
@@ -71,6 +61,15 @@ impl RuleSources {
         self.greylist.as_ref()
     }
 
+    /// Writes what checks remember from one start to the next, if it has changed. Waits for the disk.
+    ///
+    /// # Errors
+    /// A file cannot be written; its change is written the next time.
+    pub fn save(&self) -> io::Result<()> {
+        self.limits.save()?;
+        self.greylist.as_ref().map_or(Ok(()), |greylist| greylist.save())
+    }
+
     pub(crate) fn verifier(&self) -> Option<&Arc<Verifier>> {
         self.verifier.as_ref()
     }
@@ -83,32 +82,5 @@ impl RuleSources {
                 self.limits.spend(limit, &key, 1);
             }
         }
-    }
-}
-
-impl RateTable {
-    fn now(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    /// Spends, and returns whether the limit is exceeded.
-    pub(crate) fn spend(&self, limit: &Limit, key: &str, amount: u64) -> bool {
-        let now = self.now();
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (&limit.name, limit.per as u8, limit.measure as u8, key);
-        match table.spend(&key, limit.rate, amount, now) {
-            Spent::Within => false,
-            Spent::Over(_) => true,
-            Spent::Full => {
-                tracing::warn!("{}: more than {LIMIT_KEYS_MAX} keys of limits are in use", limit.name);
-                false
-            }
-        }
-    }
-
-    pub(crate) fn is_over(&self, limit: &Limit, key: &str) -> bool {
-        let now = self.now();
-        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        table.is_over(&(&limit.name, limit.per as u8, limit.measure as u8, key), limit.rate, 1, now)
     }
 }

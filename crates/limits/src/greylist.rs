@@ -1,9 +1,8 @@
 //! Greylisting (RFC 6647): mail of an unknown origin is asked to come again, and is known then.
 
-use crate::table::NoHash;
+use crate::keyed::{Keyed, NoHash, SEED_BYTES, number};
 use std::{
     collections::HashMap,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
@@ -40,9 +39,9 @@ pub enum Greeted {
 }
 
 /// Which origins have come again: networks with a sender and a recipient. Names are kept as hashes of 64 bits with a secret seed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Greylist {
-    seed: [u8; 16],
+    keyed: Keyed,
     origins: HashMap<u64, Origin, NoHash>,
     networks: HashMap<u64, Network, NoHash>,
     max: usize,
@@ -78,15 +77,21 @@ impl Origin {
 
 impl Greylist {
     /// An empty list of at most `max` origins. Nobody else knows the seed.
-    pub fn new(seed: [u8; 16], max: usize) -> Self {
-        Self { seed, origins: HashMap::default(), networks: HashMap::default(), max, is_changed: false }
+    pub fn new(seed: [u8; SEED_BYTES], max: usize) -> Self {
+        Self {
+            keyed: Keyed::new(seed),
+            origins: HashMap::default(),
+            networks: HashMap::default(),
+            max,
+            is_changed: false,
+        }
     }
 
     /// Judges mail from a client at a time in Unix seconds, and remembers it. Sender and recipient are keys, with equal text for equal
     /// addresses; the null reverse-path is empty.
     pub fn judge(&mut self, client: IpAddr, from: &str, to: &str, now: u64, times: GreylistTimes) -> Greeted {
         let network = network(client);
-        let (network_key, key) = (self.hash(&(network,)), self.hash(&(network, from, to)));
+        let (network_key, key) = (self.keyed.hash(&(network,)), self.keyed.hash(&(network, from, to)));
         let greeted = self.look(client, from, to, now, times);
         if greeted == Greeted::Known {
             self.note_return(network_key, key, now);
@@ -169,12 +174,12 @@ impl Greylist {
         self.origins.is_empty()
     }
 
-    /// Returns whether something has changed since the last call.
-    pub fn take_change(&mut self) -> bool {
-        std::mem::take(&mut self.is_changed)
+    /// Returns everything, for [`Greylist::from_bytes`]; `None` if nothing has changed since the last call.
+    pub fn changed_bytes(&mut self) -> Option<Vec<u8>> {
+        std::mem::take(&mut self.is_changed).then(|| self.to_bytes())
     }
 
-    /// Notes that what was changed is to be written once more.
+    /// The bytes could not be kept: they are to be returned once more.
     pub fn note_change(&mut self) {
         self.is_changed = true;
     }
@@ -182,14 +187,15 @@ impl Greylist {
     /// Judges as [`Greylist::judge`] does, and remembers nothing.
     pub fn look(&self, client: IpAddr, from: &str, to: &str, now: u64, times: GreylistTimes) -> Greeted {
         let network = network(client);
-        let Some(origin) = self.origins.get(&self.hash(&(network, from, to))) else {
-            let is_known = self.is_known(self.hash(&(network,)), now, times);
+        let Some(origin) = self.origins.get(&self.keyed.hash(&(network, from, to))) else {
+            let is_known = self.is_known(self.keyed.hash(&(network,)), now, times);
             return if is_known { Greeted::Known } else { Greeted::Wait(times.wait) };
         };
         let (since, kept) =
             if origin.has_come_again { (origin.last, times.keep) } else { (origin.first, times.retry) };
         let is_in_time = now <= since.saturating_add(kept);
-        if self.is_known(self.hash(&(network,)), now, times) || is_in_time && !origin.waits(now, times) {
+        if self.is_known(self.keyed.hash(&(network,)), now, times) || is_in_time && !origin.waits(now, times)
+        {
             Greeted::Known
         } else if origin.waits(now, times) {
             Greeted::Wait(origin.first.saturating_add(times.wait) - now)
@@ -206,12 +212,11 @@ impl Greylist {
         })
     }
 
-    /// Returns everything as bytes, for [`Greylist::from_bytes`].
-    pub fn to_bytes(&self) -> Vec<u8> {
+    fn to_bytes(&self) -> Vec<u8> {
         let size = self.origins.len() * ORIGIN_BYTES + self.networks.len() * NETWORK_BYTES;
         let mut bytes = Vec::with_capacity(size + 64);
         bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&self.seed);
+        bytes.extend_from_slice(&self.keyed.seed());
         bytes.extend_from_slice(&(self.origins.len() as u64).to_le_bytes());
         for (key, origin) in &self.origins {
             [*key, origin.network, origin.first, origin.last]
@@ -219,14 +224,15 @@ impl Greylist {
                 .for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
             bytes.push(origin.has_come_again.into());
         }
-        for (key, network) in self.networks.iter().filter(|(_, network)| network.returned > 0) {
+        for (key, network) in self.networks.iter().filter(|(_, network)| network.returned > 0).take(self.max)
+        {
             [*key, network.last].iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
             bytes.extend_from_slice(&network.returned.to_le_bytes());
         }
         bytes
     }
 
-    /// Reads the bytes of [`Greylist::to_bytes`]; `None` if they are others.
+    /// Reads the bytes of [`Greylist::changed_bytes`]; `None` if they are others.
     pub fn from_bytes(bytes: &[u8], max: usize) -> Option<Self> {
         let rest = bytes.strip_prefix(MAGIC)?;
         let (seed, rest) = rest.split_first_chunk()?;
@@ -236,9 +242,6 @@ impl Greylist {
         if networks.len() % NETWORK_BYTES != 0 {
             return None;
         }
-        let number = |bytes: &[u8], at: usize| {
-            bytes[at * 8..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
-        };
         let mut list = Self::new(*seed, max);
         for bytes in networks.chunks_exact(NETWORK_BYTES) {
             let returned = bytes[16..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
@@ -253,13 +256,6 @@ impl Greylist {
             }
         }
         Some(list)
-    }
-
-    fn hash(&self, what: &impl std::hash::Hash) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.seed.hash(&mut hasher);
-        what.hash(&mut hasher);
-        hasher.finish()
     }
 }
 
@@ -342,12 +338,12 @@ mod tests {
     #[test]
     fn other_bytes_are_no_list() {
         for bytes in [&b""[..], b"PRGREY1\n", b"PRGREY2\n0123456789abcdef\0\0\0\0\0\0\0\0"] {
-            assert_eq!(Greylist::from_bytes(bytes, 10), None);
+            assert!(Greylist::from_bytes(bytes, 10).is_none());
         }
         let mut bytes = list().to_bytes();
         assert!(Greylist::from_bytes(&bytes, 10).is_some());
         bytes.push(0);
-        assert_eq!(Greylist::from_bytes(&bytes, 10), None);
+        assert!(Greylist::from_bytes(&bytes, 10).is_none());
     }
 
     proptest! {

@@ -1,7 +1,8 @@
 //! Rates: how many events of a key are permitted in a time, by the generic cell rate algorithm (GCRA; ITU-T I.371, annex
-//! A). Pure: the time is an argument.
+//! A). Greylisting: which mail has come again (RFC 6647). Pure: the time is an argument.
 
 mod greylist;
+mod keyed;
 mod rate;
 mod table;
 

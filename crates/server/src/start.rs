@@ -7,7 +7,7 @@ use super::{
     dovecot_watch,
     driver::Driver,
     engine_setup::EngineSetup,
-    expiry, greylist, helper, listeners, notify,
+    expiry, helper, kept_checks, listeners, notify,
     process::{self, Process},
     resources, site_warnings,
     sockets::{self, Inherited},
@@ -416,7 +416,7 @@ impl Daemon {
         tokio::spawn(self.driver.clone().run_timer());
         tokio::spawn(expiry::watch(self.clone()));
         tokio::spawn(resources::watch(self.clone()));
-        tokio::spawn(greylist::keep(self.driver.clone()));
+        tokio::spawn(kept_checks::keep(self.driver.clone()));
         tokio::spawn(dovecot_watch::watch(self.clone()));
         tokio::spawn(trim_allocator());
         self.driver.handle(Event::Started);
@@ -455,7 +455,7 @@ impl Daemon {
         if exit != Exit::Ok {
             self.stop(FAILURE_GRACE).await;
         }
-        greylist::save(&self.driver).await;
+        kept_checks::save(&self.driver).await;
         let current = self.driver.current();
         let own = current.settings.listen.iter().filter_map(|listen| match &listen.address {
             ListenAt::Unix { path, .. } => Some(path),

@@ -92,7 +92,7 @@ const SPENT_A_ROUND: u64 = 100;
 /// Spends so many times a hundred of the rates of many clients.
 pub fn limit(count: u64) {
     let rate = Rate::parse("1000000/s").expect("a rate");
-    let mut table = Table::new(1_000_000);
+    let mut table = Table::new([7; 16], 1_000_000);
     for client in 0..CLIENTS {
         table.spend(&client, rate, 1, 0);
     }

@@ -1,14 +1,12 @@
 //! The origins of mail that have come again, in memory and in a file.
 
+use super::kept::KeptFile;
 use crate::logins::random;
-use config::read_state_file;
 use limits::{Greeted, Greylist, GreylistTimes};
 use std::{
-    fs,
-    io::{self, Write as _},
+    io,
     net::IpAddr,
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -20,36 +18,15 @@ const ORIGINS_MAX: usize = 250_000;
 /// The table. It outlives a reload of the configuration.
 pub struct GreylistTable {
     list: Mutex<Greylist>,
-    data_dir: PathBuf,
+    file: KeptFile,
 }
 
 impl GreylistTable {
     /// Reads the file of an earlier start. Without it, or if it is damaged, all origins are unknown.
     pub(crate) fn open(data_dir: &Path) -> Self {
-        let path = data_dir.join(FILE);
-        let list = match read_state_file(data_dir, &path) {
-            Ok(bytes) => {
-                let list = Greylist::from_bytes(&bytes, ORIGINS_MAX);
-                if list.is_none() {
-                    tracing::warn!(
-                        "{} is damaged: all mail that is greylisted has to come again",
-                        path.display()
-                    );
-                }
-                list
-            }
-            Err(error) => {
-                if error.kind() != io::ErrorKind::NotFound {
-                    tracing::warn!(
-                        "read {}: {error}: all mail that is greylisted has to come again",
-                        path.display()
-                    );
-                }
-                None
-            }
-        };
-        let list = list.unwrap_or_else(|| Greylist::new(random(), ORIGINS_MAX));
-        Self { list: Mutex::new(list), data_dir: data_dir.to_owned() }
+        let file = KeptFile::new(data_dir, FILE, "mail that is greylisted has to come again");
+        let list = file.read(|bytes| Greylist::from_bytes(bytes, ORIGINS_MAX));
+        Self { list: Mutex::new(list.unwrap_or_else(|| Greylist::new(random(), ORIGINS_MAX))), file }
     }
 
     fn list(&self) -> MutexGuard<'_, Greylist> {
@@ -68,11 +45,6 @@ impl GreylistTable {
         self.list().judge(client, from, to, now, times)
     }
 
-    /// Returns how many origins are kept, and how many can be.
-    pub fn len_and_max(&self) -> (usize, usize) {
-        (self.list().len(), ORIGINS_MAX)
-    }
-
     /// Judges mail that did not come.
     pub(crate) fn look(
         &self,
@@ -85,33 +57,22 @@ impl GreylistTable {
         self.list().look(client, from, to, now, times)
     }
 
+    /// Returns how many origins are kept, and how many can be.
+    pub fn len_and_max(&self) -> (usize, usize) {
+        (self.list().len(), ORIGINS_MAX)
+    }
+
     /// Writes the file if something has changed. Waits for the disk.
-    ///
-    /// # Errors
-    /// The file cannot be written; the change is written the next time.
-    pub fn save(&self) -> io::Result<()> {
-        let bytes = {
-            let mut list = self.list();
-            if !list.take_change() {
-                return Ok(());
-            }
-            list.to_bytes()
-        };
-        let (new, path) = (self.data_dir.join(format!("{FILE}.new")), self.data_dir.join(FILE));
-        // A link that stands there is not followed.
-        let _ = fs::remove_file(&new);
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        let written = file.write_all(&bytes).and_then(|()| fs::rename(new, path));
-        if written.is_err() {
-            self.list().note_change();
-        }
-        written
+    pub(super) fn save(&self) -> io::Result<()> {
+        let Some(bytes) = self.list().changed_bytes() else { return Ok(()) };
+        self.file.write(&bytes).inspect_err(|_| self.list().note_change())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     const TIMES: GreylistTimes = GreylistTimes { wait: 300, retry: 3600, keep: 100_000, known_after: 2 };
     const FAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));

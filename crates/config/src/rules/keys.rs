@@ -171,7 +171,7 @@ section! {
     /// A limit on how much one client, login, sender or recipient domain may do in a given time. The section can be
     /// repeated. It has one of the keys `connections`, `messages`, `recipients`, `bytes` and `failures`, each a rate such
     /// as `500/h`, `100/10min` or `1GiB/d`: this much may come at once, and is then replenished evenly. Limits apply to
-    /// all clients, including trusted ones. A restart of the daemon resets them.
+    /// all clients, including trusted ones.
     pub(crate) LimitRateKeys = "limit" many {
         /// The name of the limit, for `over` in rules and for the log. Default: its number.
         name: Option<Word> = "",

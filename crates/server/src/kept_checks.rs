@@ -1,4 +1,4 @@
-//! The file with the origins that greylisting knows: written from time to time, and at the end.
+//! The files in which checks keep what they remember, limits and greylisting: written from time to time, and at the end.
 
 use crate::Driver;
 use std::{sync::Arc, time::Duration};
@@ -7,7 +7,7 @@ use tokio::task::spawn_blocking;
 /// A power cut costs what came since the last time.
 const INTERVAL: Duration = Duration::from_mins(1);
 
-/// Writes the file for ever.
+/// Writes the files for ever.
 pub(super) async fn keep(driver: Arc<Driver>) {
     let mut beat = tokio::time::interval(INTERVAL);
     loop {
@@ -16,10 +16,10 @@ pub(super) async fn keep(driver: Arc<Driver>) {
     }
 }
 
-/// Writes the file, if there is something new to write.
+/// Writes the files whose tables have changed.
 pub(super) async fn save(driver: &Driver) {
-    let Some(table) = driver.current().sources.greylist().cloned() else { return };
-    if let Ok(Err(error)) = spawn_blocking(move || table.save()).await {
-        tracing::warn!("write the origins that greylisting knows: {error}");
+    let current = driver.current();
+    if let Ok(Err(error)) = spawn_blocking(move || current.sources.save()).await {
+        tracing::warn!("write what limits and greylisting remember: {error}");
     }
 }

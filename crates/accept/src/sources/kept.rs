@@ -1,0 +1,56 @@
+//! What checks remember from one start to the next, each in a file of its own in `data_dir`.
+
+use config::read_state_file;
+use std::{
+    fs,
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+/// A file of a table.
+pub(super) struct KeptFile {
+    data_dir: PathBuf,
+    name: &'static str,
+    /// What is lost with the file, for the log.
+    loss: &'static str,
+}
+
+impl KeptFile {
+    pub(super) fn new(data_dir: &Path, name: &'static str, loss: &'static str) -> Self {
+        Self { data_dir: data_dir.to_owned(), name, loss }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.data_dir.join(self.name)
+    }
+
+    /// Reads the table of an earlier start. Without a file, or from a damaged one, there is none.
+    pub(super) fn read<T>(&self, table: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+        let why = match read_state_file(&self.data_dir, &self.path()) {
+            Ok(bytes) => match table(&bytes) {
+                Some(table) => return Some(table),
+                None => "it is damaged, or of a later time".to_owned(),
+            },
+            // A command of another user may not read it.
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) =>
+            {
+                return None;
+            }
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!("read {}: {why}: {}", self.path().display(), self.loss);
+        None
+    }
+
+    /// Writes the table in place of the old one.
+    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        let new = self.data_dir.join(format!("{}.new", self.name));
+        // A link that stands there is not followed.
+        let _ = fs::remove_file(&new);
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        file.write_all(bytes)?;
+        fs::rename(new, self.path())
+    }
+}
