@@ -35,6 +35,7 @@ targets!(
     exim_configuration,
     exim_queue,
     history_segment,
+    limit_files,
     map_files,
     milter_answers,
     notice_templates,
