@@ -62,7 +62,7 @@ const PARTS: [Part; 8] = [
     },
     Part {
         title: "Take part",
-        pages: &["CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"],
+        pages: &["CONTRIBUTING.md", "docs/extending.md", "SECURITY.md", "CHANGELOG.md"],
         folder: Some("docs/"),
     },
 ];
