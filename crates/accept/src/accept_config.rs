@@ -94,7 +94,7 @@ impl AcceptConfig {
         if routes.ask_maps() {
             checks.push(Box::new(MapsChooseRoute));
         }
-        // The last at RCPT: what refuses without asking others comes first, and what is refused anyway is not remembered.
+        // Behind what refuses without asking others. What is refused anyway is not greylisted.
         checks.extend(verifier.map(KnownToNextHop::new).map(boxed));
         checks.extend(Greylisted::new(&settings, sources.greylist(), sources.dns()).map(boxed));
         let addresses = &settings.addresses;

@@ -1,11 +1,11 @@
 //! Checks of mail from logins (RFC 6409): the sender is the user's own, and the header is complete.
 
 use crate::{
-    check::{Check, Rules, View},
+    check::{Check, LOOKUP_FAILED, Rules, View},
     memory::CheckMemory,
 };
 use inbound::Answer;
-use mail::{Domain, Edit, Enhanced, Field, Mailbox, Reply, ReversePath, UnixMillis, header::ContentScanner};
+use mail::{Domain, Edit, Field, Mailbox, ReversePath, UnixMillis, header::ContentScanner};
 use policy::{Source, Stage, Verdict};
 use smtp::server::replies;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ impl Check for SenderOfLogin {
         owns_by_maps(view.rules, login, sender).map(|owns| match owns {
             Ok(true) => Verdict::Pass,
             Ok(false) => Verdict::Reject(replies::NOT_YOUR_ADDRESS),
-            Err(()) => Verdict::Defer(SENDERS_UNKNOWN),
+            Err(()) => Verdict::Defer(LOOKUP_FAILED),
         })
     }
 }
@@ -77,10 +77,6 @@ pub(super) fn owns_by_maps<'a>(
         }
     })
 }
-
-/// A map does not answer: the client tries again.
-const SENDERS_UNKNOWN: Reply =
-    Reply::fixed(451, Enhanced(4, 3, 0), "Temporary lookup failure, try again later");
 
 /// Returns whether a sender is in a list of addresses, or in a domain of it.
 fn has_address(list: &str, sender: &Mailbox) -> bool {
