@@ -7,7 +7,7 @@ use crate::{
         free_address,
         names::{NameServer, Record},
         program, servers,
-        sink::Sink,
+        sink::{Received, Sink},
         tls, until,
     },
     migration::{
@@ -102,6 +102,14 @@ fn accepted(client: &str, server: &str, from: &str, to: &str) {
     assert_eq!(reply.0, 250, "{to}: {}", reply.1);
 }
 
+/// Waits for a message to a recipient at a next hop, from this sender if one is named.
+fn until_received(sink: &Sink, from: Option<&str>, to: &str) {
+    until(&format!("the message to {to} has arrived"), || {
+        let is_it = |message: &Received| message.to == [to] && from.is_none_or(|from| message.from == from);
+        sink.messages().iter().any(is_it)
+    });
+}
+
 /// Waits for a message in a user's mailbox.
 fn until_read_by(machine: &Machine, user: &str, subject: &str) {
     until(&format!("{user} has the message {subject}"), || {
@@ -130,14 +138,10 @@ fn the_example_of_postfixs_place_delivers_to_mailboxes_and_virtual_addresses() {
     for to in ["ann@example.com", "info@example.org", "whoever@example.org", "root@mx.example.com"] {
         until_read_by(&machine, "ann", &format!("for {to}"));
     }
-    until("bob has his copy", || {
-        elsewhere.messages().iter().any(|message| message.to == ["bob@example.net"])
-    });
+    until_received(&elsewhere, None, "bob@example.net");
     // A client of the network may send anywhere.
     accepted("192.0.2.7", OUTSIDE, "ann@example.com", "carol@example.net");
-    until("carol has the message", || {
-        elsewhere.messages().iter().any(|message| message.to == ["carol@example.net"])
-    });
+    until_received(&elsewhere, None, "carol@example.net");
 }
 
 #[test]
@@ -150,9 +154,7 @@ fn the_example_of_a_networks_relay_takes_mail_of_its_senders_only() {
     let server = "127.0.0.1:25";
     let _running = start(&machine, server);
     accepted("127.0.0.1", server, "app@example.com", "ann@example.com");
-    until("the hub has the message", || {
-        hub.messages().iter().any(|message| message.to == ["ann@example.com"])
-    });
+    until_received(&hub, None, "ann@example.com");
     let refused = send("127.0.0.1", server, "app@elsewhere.example", "ann@example.com");
     assert!(refused.0 == 550 && refused.1.contains("This relay sends for example.com"), "{refused:?}");
 }
@@ -175,17 +177,10 @@ fn the_example_of_a_smarthost_at_home_sends_by_the_provider_with_its_address_and
     let server = "127.0.0.1:25";
     let _running = start(&machine, server);
     accepted("127.0.0.1", server, "ann@pi.home.arpa", "bob@example.net");
-    until("the provider has sent the message", || {
-        beyond
-            .messages()
-            .iter()
-            .any(|message| message.from == "jane@isp.example" && message.to == ["bob@example.net"])
-    });
+    until_received(&beyond, Some("jane@isp.example"), "bob@example.net");
     // Mail for root goes to the address at the provider, and that of a user into its mailbox.
     accepted("127.0.0.1", server, "cron@pi.home.arpa", "root@localhost");
-    until("jane has the mail for root", || {
-        beyond.messages().iter().any(|message| message.to == ["jane@isp.example"])
-    });
+    until_received(&beyond, None, "jane@isp.example");
     accepted("127.0.0.1", server, "cron@pi.home.arpa", "ann@pi.home.arpa");
     until_read_by(&machine, "ann", "for ann@pi.home.arpa");
     drop(provider);
@@ -239,12 +234,7 @@ fn the_example_with_dovecot_delivers_to_its_users_and_lets_them_send() {
     let (mut client, _) = tls::Client::starttls(submission.parse().unwrap(), &config).unwrap();
     log_in_and_send(&mut client, "carol@example.net");
     for to in ["bob@example.net", "carol@example.net"] {
-        until(&format!("{to} has the message"), || {
-            elsewhere
-                .messages()
-                .iter()
-                .any(|message| message.from == "jane@example.com" && message.to == [to])
-        });
+        until_received(&elsewhere, Some("jane@example.com"), to);
     }
 }
 
@@ -336,9 +326,7 @@ fn the_example_of_lists_has_those_of_aliases_and_those_of_mailman() {
     fs::write(addresses.join("postfix_lmtp"), text).unwrap();
     let _running = start(&machine, OUTSIDE);
     accepted(STRANGER, OUTSIDE, "x@far.example", "talk@lists.example.com");
-    until("Mailman has the message", || {
-        mailman.messages().iter().any(|message| message.to == ["talk@lists.example.com"])
-    });
+    until_received(&mailman, None, "talk@lists.example.com");
     // One is no list, the other a user of this machine.
     for to in ["unknown@lists.example.com", "ann@lists.example.com"] {
         let refused = send(STRANGER, OUTSIDE, "x@far.example", to);
@@ -349,12 +337,7 @@ fn the_example_of_lists_has_those_of_aliases_and_those_of_mailman() {
     accepted(STRANGER, OUTSIDE, "x@far.example", "news@example.com");
     until_read_by(&machine, "ann", "for news@example.com");
     for from in ["talk-bounces+bob=example.net@lists.example.com", "owner-news@example.com"] {
-        until(&format!("bob has the message from {from}"), || {
-            elsewhere
-                .messages()
-                .iter()
-                .any(|message| message.from == from && message.to == ["bob@example.net"])
-        });
+        until_received(&elsewhere, Some(from), "bob@example.net");
     }
     accepted(STRANGER, OUTSIDE, "", "owner-news@example.com");
     until_read_by(&machine, "ann", "for owner-news@example.com");

@@ -89,7 +89,7 @@ pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};
 pub use settings::{Addresses, Certificate, Listen, Settings, Spool};
 pub use sign::{Sign, SignWith, is_selector, signing_key};
-pub use state_file::{open_below, read_regular_file, read_state_file};
+pub use state_file::{open_below, read_regular_file, read_state_file, write_state_file};
 pub use units::{ByteSize, parse_duration, show_duration};
 pub use users::{PasswdFileError, UserStore, read_passwd};
 pub use value::{HostName, NameServer, PolicyName, SubAddress, Word};

@@ -4,9 +4,9 @@
 use delivery::open_without_links;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use std::{
-    fs::File,
-    io::{self, Read as _},
-    os::fd::OwnedFd,
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::{fd::OwnedFd, unix::fs::OpenOptionsExt as _},
     path::Path,
 };
 
@@ -25,6 +25,19 @@ pub fn read_state_file(data_dir: &Path, path: &Path) -> io::Result<Vec<u8>> {
         return Err(unusable("a file with a second name, which the daemon has not made"));
     }
     read(file, BYTES_MAX)
+}
+
+/// Replaces a file of the daemon, which only its user may read. It is whole or the old one, but not synced: a power cut may cost it.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_state_file(data_dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let new = data_dir.join(format!("{name}.new"));
+    // A link that stands there is not followed.
+    let _ = fs::remove_file(&new);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(bytes)?;
+    fs::rename(new, data_dir.join(name))
 }
 
 /// Reads a file that somebody else has written, of so many octets at most. A FIFO is not waited for.

@@ -3,7 +3,7 @@
 use crate::keyed::{Keyed, NoHash, SEED_BYTES, number};
 use std::{
     collections::HashMap,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr},
 };
 
 /// What came once and has not come again is kept for at most so many senders and recipients of one network: strangers do not fill
@@ -73,6 +73,12 @@ impl Origin {
     fn waits(&self, now: u64, times: GreylistTimes) -> bool {
         !self.has_come_again && now < self.first.saturating_add(times.wait)
     }
+
+    /// Is it remembered still?
+    fn is_in_time(&self, now: u64, times: GreylistTimes) -> bool {
+        let kept = if self.has_come_again { times.keep } else { times.retry };
+        now <= self.last.saturating_add(kept)
+    }
 }
 
 impl Greylist {
@@ -90,9 +96,8 @@ impl Greylist {
     /// Judges mail from a client at a time in Unix seconds, and remembers it. Sender and recipient are keys, with equal text for equal
     /// addresses; the null reverse-path is empty.
     pub fn judge(&mut self, client: IpAddr, from: &str, to: &str, now: u64, times: GreylistTimes) -> Greeted {
-        let network = network(client);
-        let (network_key, key) = (self.keyed.hash(&(network,)), self.keyed.hash(&(network, from, to)));
-        let greeted = self.look(client, from, to, now, times);
+        let (network_key, key) = self.keys(client, from, to);
+        let greeted = self.judged(network_key, key, now, times);
         if greeted == Greeted::Known {
             self.note_return(network_key, key, now);
         } else if self.origins.get(&key).is_none_or(|origin| !origin.waits(now, times)) {
@@ -149,8 +154,7 @@ impl Greylist {
     pub fn forget(&mut self, now: u64, times: GreylistTimes) {
         let networks = &mut self.networks;
         self.origins.retain(|_, origin| {
-            let kept = if origin.has_come_again { times.keep } else { times.retry };
-            let is_kept = now <= origin.last.saturating_add(kept);
+            let is_kept = origin.is_in_time(now, times);
             if !is_kept
                 && !origin.has_come_again
                 && let Some(network) = networks.get_mut(&origin.network)
@@ -186,21 +190,26 @@ impl Greylist {
 
     /// Judges as [`Greylist::judge`] does, and remembers nothing.
     pub fn look(&self, client: IpAddr, from: &str, to: &str, now: u64, times: GreylistTimes) -> Greeted {
+        let (network_key, key) = self.keys(client, from, to);
+        self.judged(network_key, key, now, times)
+    }
+
+    /// Returns the keys of the client's network, and of the origin.
+    fn keys(&self, client: IpAddr, from: &str, to: &str) -> (u64, u64) {
         let network = network(client);
-        let Some(origin) = self.origins.get(&self.keyed.hash(&(network, from, to))) else {
-            let is_known = self.is_known(self.keyed.hash(&(network,)), now, times);
-            return if is_known { Greeted::Known } else { Greeted::Wait(times.wait) };
-        };
-        let (since, kept) =
-            if origin.has_come_again { (origin.last, times.keep) } else { (origin.first, times.retry) };
-        let is_in_time = now <= since.saturating_add(kept);
-        if self.is_known(self.keyed.hash(&(network,)), now, times) || is_in_time && !origin.waits(now, times)
-        {
-            Greeted::Known
-        } else if origin.waits(now, times) {
-            Greeted::Wait(origin.first.saturating_add(times.wait) - now)
-        } else {
-            Greeted::Wait(times.wait)
+        (self.keyed.hash(&(network,)), self.keyed.hash(&(network, from, to)))
+    }
+
+    fn judged(&self, network_key: u64, key: u64, now: u64, times: GreylistTimes) -> Greeted {
+        if self.is_known(network_key, now, times) {
+            return Greeted::Known;
+        }
+        match self.origins.get(&key) {
+            Some(origin) if origin.waits(now, times) => {
+                Greeted::Wait(origin.first.saturating_add(times.wait) - now)
+            }
+            Some(origin) if origin.is_in_time(now, times) => Greeted::Known,
+            _ => Greeted::Wait(times.wait),
         }
     }
 
@@ -261,9 +270,9 @@ impl Greylist {
 
 /// An IPv4 network /24 or an IPv6 network /64: a large site comes again from another address of its own (RFC 6647 §2.2).
 fn network(client: IpAddr) -> IpAddr {
-    match client.to_canonical() {
+    match crate::network(client) {
         IpAddr::V4(ip) => IpAddr::V4(Ipv4Addr::from_bits(ip.to_bits() >> 8 << 8)),
-        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
+        v6 => v6,
     }
 }
 

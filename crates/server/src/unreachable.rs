@@ -6,9 +6,7 @@ use report::{Event, Sink, UnixMicros};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
-    fs,
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    io,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -70,12 +68,7 @@ impl OutageFile {
 
     fn write_file(&mut self, now: UnixMillis) -> io::Result<()> {
         self.outages.retain(|_, outage| now.since(UnixMillis(outage.failed_ms)) <= KEPT);
-        let (new, path) = (self.data_dir.join(format!("{FILE}.new")), self.data_dir.join(FILE));
-        // A link that stands there is not followed.
-        let _ = fs::remove_file(&new);
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        file.write_all(&serde_json::to_vec(&self.outages)?)?;
-        fs::rename(new, path)
+        config::write_state_file(&self.data_dir, FILE, &serde_json::to_vec(&self.outages)?)
     }
 }
 
@@ -118,6 +111,7 @@ impl Drop for OutageFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn what_is_no_file_of_the_daemon_costs_the_times_and_is_not_waited_for() {

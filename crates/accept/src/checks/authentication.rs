@@ -11,10 +11,11 @@ use authn::{
 };
 use config::Settings;
 use inbound::Answer;
-use mail::{Edit, Edits, Field, ListenerKind, ReversePath, UnixMillis, header::fields};
+use mail::{Edit, Edits, Envelope, Field, ListenerKind, ReversePath, UnixMillis, header::fields};
 use policy::{Source, Stage, Verdict};
 use route::dns::{Dns, Lookup};
 use std::{
+    net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -74,19 +75,29 @@ pub(super) fn is_asked(view: &View<'_>) -> bool {
         && !is_trusted_client(view.facts, view.rules.policy)
 }
 
+/// The reverse-path as SPF takes it; none for the null one.
+pub(super) fn sender_of(envelope: &Envelope) -> Option<String> {
+    match &envelope.reverse_path {
+        ReversePath::Mailbox(sender) => Some(sender.to_string()),
+        ReversePath::Null => None,
+    }
+}
+
+/// What SPF asks about a client and the sender that it named, at a time in Unix seconds.
+pub(super) fn spf<'a>(view: &View<'a>, client: IpAddr, sender: Option<&'a str>, now: u64) -> Spf<'a> {
+    let hello = view.facts.hello.as_deref().unwrap_or_default();
+    Spf { client, hello, sender, receiver: &view.rules.settings.hostname, now }
+}
+
 impl Authenticated {
     async fn look_up(&self, view: View<'_>, verifier: Option<Verifier>) -> Verdict {
         let (Source::Smtp { peer, .. }, Some(envelope)) = (&view.facts.source, view.envelope) else {
             return Verdict::Pass;
         };
         let now = UnixMillis::now().0 / 1000;
-        let (hello, server) =
-            (view.facts.hello.as_deref().unwrap_or_default(), &*view.rules.settings.hostname);
-        let sender = match &envelope.reverse_path {
-            ReversePath::Mailbox(sender) => Some(sender.to_string()),
-            ReversePath::Null => None,
-        };
-        let spf = Spf { client: peer.ip(), hello, sender: sender.as_deref(), receiver: server, now };
+        let server = &*view.rules.settings.hostname;
+        let sender = sender_of(envelope);
+        let spf = spf(&view, peer.ip(), sender.as_deref(), now);
         let mut asker = Asker::new(&self.dns, LOOKUPS_TIMEOUT);
         let signatures = verifier.map(Verifier::finish);
         let dkim = match &signatures {

@@ -2,7 +2,7 @@
 //! is not remembered.
 
 use super::{
-    authentication::{Asker, is_asked},
+    authentication::{Asker, is_asked, sender_of, spf},
     rules::client_name,
 };
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     memory::{CheckMemories, CheckMemory, own},
     sources::GreylistTable,
 };
-use authn::{Spf, SpfResult};
+use authn::SpfResult;
 use config::{Greylisting, Settings};
 use inbound::Answer;
 use limits::Greeted;
@@ -71,17 +71,17 @@ impl Check for Greylisted {
         if view.findings.is_none_or(crate::findings::Findings::is_spared) {
             return Answer::Ready(Verdict::Pass);
         }
-        if self.settings.is_for_all || memory.is_suspect == Some(true) {
-            return Answer::Ready(self.judge(memory, &view));
+        match memory.is_suspect {
+            known if self.settings.is_for_all || known == Some(true) => {
+                Answer::Ready(self.judge(memory, &view))
+            }
+            Some(_) => Answer::Ready(Verdict::Pass),
+            None => Answer::later(async move {
+                let is_suspect = self.is_suspect(&view).await;
+                memory.is_suspect = Some(is_suspect);
+                if is_suspect { self.judge(memory, &view) } else { Verdict::Pass }
+            }),
         }
-        if memory.is_suspect == Some(false) {
-            return Answer::Ready(Verdict::Pass);
-        }
-        Answer::later(async move {
-            let is_suspect = self.is_suspect(&view).await;
-            memory.is_suspect = Some(is_suspect);
-            if is_suspect { self.judge(memory, &view) } else { Verdict::Pass }
-        })
     }
 }
 
@@ -96,17 +96,8 @@ impl Greylisted {
             view.note("greylist", || "the client is suspect: its address has no verified name".to_owned());
             return true;
         }
-        let sender = match &envelope.reverse_path {
-            ReversePath::Mailbox(sender) => Some(sender.to_string()),
-            ReversePath::Null => None,
-        };
-        let spf = Spf {
-            client: peer.ip(),
-            hello: view.facts.hello.as_deref().unwrap_or_default(),
-            sender: sender.as_deref(),
-            receiver: &view.rules.settings.hostname,
-            now: UnixMillis::now().0 / 1000,
-        };
+        let sender = sender_of(envelope);
+        let spf = spf(view, peer.ip(), sender.as_deref(), UnixMillis::now().0 / 1000);
         let mut asker = Asker::new(&self.dns, LOOKUPS_TIMEOUT);
         let found = asker.decide(|answers| spf.evaluate(answers)).await;
         let is_suspect = found.result != SpfResult::Pass;
@@ -135,8 +126,8 @@ impl Greylisted {
         // A test of the configuration is no mail that came.
         let (now, times) = (UnixMillis::now().0 / 1000, self.settings.times);
         let greeted = match view.observer {
-            Some(_) => self.table.look(peer.ip(), &from, &to, now, times),
-            None => self.table.judge(peer.ip(), &from, &to, now, times),
+            Some(_) => self.table.list().look(peer.ip(), &from, &to, now, times),
+            None => self.table.list().judge(peer.ip(), &from, &to, now, times),
         };
         view.note("greylist", || match greeted {
             Greeted::Known => "the origin is known".to_owned(),

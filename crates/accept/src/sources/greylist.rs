@@ -2,10 +2,9 @@
 
 use super::kept::KeptFile;
 use crate::logins::random;
-use limits::{Greeted, Greylist, GreylistTimes};
+use limits::Greylist;
 use std::{
     io,
-    net::IpAddr,
     path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -29,32 +28,8 @@ impl GreylistTable {
         Self { list: Mutex::new(list.unwrap_or_else(|| Greylist::new(random(), ORIGINS_MAX))), file }
     }
 
-    fn list(&self) -> MutexGuard<'_, Greylist> {
+    pub(crate) fn list(&self) -> MutexGuard<'_, Greylist> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Judges mail, and remembers it.
-    pub(crate) fn judge(
-        &self,
-        client: IpAddr,
-        from: &str,
-        to: &str,
-        now: u64,
-        times: GreylistTimes,
-    ) -> Greeted {
-        self.list().judge(client, from, to, now, times)
-    }
-
-    /// Judges mail that did not come.
-    pub(crate) fn look(
-        &self,
-        client: IpAddr,
-        from: &str,
-        to: &str,
-        now: u64,
-        times: GreylistTimes,
-    ) -> Greeted {
-        self.list().look(client, from, to, now, times)
     }
 
     /// Returns how many origins are kept, and how many can be.
@@ -72,7 +47,8 @@ impl GreylistTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use limits::{Greeted, GreylistTimes};
+    use std::{fs, net::IpAddr};
 
     const TIMES: GreylistTimes = GreylistTimes { wait: 300, retry: 3600, keep: 100_000, known_after: 2 };
     const FAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
@@ -81,14 +57,14 @@ mod tests {
     fn origins_outlive_a_restart_and_damage_costs_only_them() {
         let dir = tempfile::tempdir().unwrap();
         let table = GreylistTable::open(dir.path());
-        assert_eq!(table.judge(FAR, "a", "b", 0, TIMES), Greeted::Wait(300));
+        assert_eq!(table.list().judge(FAR, "a", "b", 0, TIMES), Greeted::Wait(300));
         table.save().unwrap();
         let table = GreylistTable::open(dir.path());
-        assert_eq!(table.look(FAR, "a", "b", 300, TIMES), Greeted::Known);
-        assert_eq!(table.judge(FAR, "a", "b", 300, TIMES), Greeted::Known);
+        assert_eq!(table.list().look(FAR, "a", "b", 300, TIMES), Greeted::Known);
+        assert_eq!(table.list().judge(FAR, "a", "b", 300, TIMES), Greeted::Known);
         fs::write(dir.path().join(FILE), "damaged").unwrap();
         let table = GreylistTable::open(dir.path());
-        assert_eq!(table.look(FAR, "a", "b", 301, TIMES), Greeted::Wait(300));
+        assert_eq!(table.list().look(FAR, "a", "b", 301, TIMES), Greeted::Wait(300));
         table.save().unwrap();
         assert_eq!(fs::read(dir.path().join(FILE)).unwrap(), b"damaged", "nothing has changed");
     }

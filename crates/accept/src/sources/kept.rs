@@ -1,10 +1,8 @@
 //! What checks remember from one start to the next, each in a file of its own in `data_dir`.
 
-use config::read_state_file;
+use config::{read_state_file, write_state_file};
 use std::{
-    fs,
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -44,13 +42,8 @@ impl KeptFile {
         None
     }
 
-    /// Writes the table in place of the old one.
+    /// Replaces the table in the file.
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        let new = self.data_dir.join(format!("{}.new", self.name));
-        // A link that stands there is not followed.
-        let _ = fs::remove_file(&new);
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        file.write_all(bytes)?;
-        fs::rename(new, self.path())
+        write_state_file(&self.data_dir, self.name, bytes)
     }
 }

@@ -10,7 +10,7 @@ use toml::{Spanned, de::DeTable};
 pub struct Greylisting {
     /// False: that of suspects only.
     pub is_for_all: bool,
-    /// The times.
+    /// How long mail waits, and how long its origin is remembered.
     pub times: GreylistTimes,
 }
 
