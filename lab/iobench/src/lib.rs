@@ -13,6 +13,7 @@ pub mod map_lookup;
 mod message_factory;
 pub mod postmark;
 mod shared_memory;
+mod sm_snprintf;
 mod snprintf;
 pub mod syslog_loss;
 

@@ -1,8 +1,9 @@
-//! `postlab log-format`: what it costs to write a line of the delivery log, in five ways. sendmail X found its
-//! own general formatter up to twice as slow as the system's snprintf().
+//! `postlab log-format`: what it costs to write a line of the delivery log, in five ways, and with sendmail's sm_snprintf(), which the
+//! paper on sendmail X found up to twice as slow as the system's snprintf().
 
 use crate::{
     rounds::{Figure, Progress, Rounds},
+    sm_snprintf::Program,
     snprintf::{self, CLine},
     table::{Cell, Column, Format, Table},
 };
@@ -24,6 +25,9 @@ pub struct LogFormatArgs {
     /// Lines in each round
     #[arg(short = 'n', value_name = "COUNT", default_value = "1000000", value_parser = clap::value_parser!(u32).range(1..))]
     lines: u32,
+    /// Compare sendmail's sm_snprintf() with snprintf() too, in a program in C; needs gcc and Debian's libmilter-dev
+    #[arg(long)]
+    sendmail: bool,
     #[command(flatten)]
     rounds: Rounds,
     #[command(flatten)]
@@ -52,6 +56,15 @@ const METHODS: [Method; 5] = [
     ("serde_json", by_json),
 ];
 
+/// Returns whether [`LogFormatArgs`] may ask for sendmail's formatter here.
+#[must_use]
+pub fn has_libsm() -> bool {
+    Program::compile().is_ok()
+}
+
+/// As the program in C names them, and the table.
+const IN_C: [(&str, &str); 2] = [("snprintf", "snprintf, in C"), ("sm_snprintf", "sm_snprintf, in C")];
+
 /// Measures and prints.
 pub fn run(args: &LogFormatArgs) -> Result<(), String> {
     let stop = Arc::new(AtomicBool::new(false));
@@ -59,15 +72,23 @@ pub fn run(args: &LogFormatArgs) -> Result<(), String> {
         let stop = stop.clone();
         move || stop.store(true, Relaxed)
     })?;
-    let progress = Progress::new("log-format", u64::from(args.rounds.count) * METHODS.len() as u64);
-    let mut figures = [const { (Figure::new(), Figure::new()) }; METHODS.len()];
+    let program = args.sendmail.then(Program::compile).transpose()?;
+    let names = METHODS.iter().map(|(name, _)| *name);
+    let names: Vec<&str> = names.chain(program.iter().flat_map(|_| IN_C.map(|(_, shown)| shown))).collect();
+    let progress = Progress::new("log-format", u64::from(args.rounds.count) * names.len() as u64);
+    let mut figures: Vec<(Figure, Figure)> = names.iter().map(|_| (Figure::new(), Figure::new())).collect();
     // Round for round, so that noise meets all of them.
     for _ in 0..args.rounds.count {
-        for ((_, method), (rate, cost)) in METHODS.iter().zip(&mut figures) {
+        for (i, (rate, cost)) in figures.iter_mut().enumerate() {
             if stop.load(Relaxed) {
                 break;
             }
-            let Some(seconds) = measure(*method, args.lines) else { break };
+            let seconds = match (METHODS.get(i), &program) {
+                (Some((_, method)), _) => measure(*method, args.lines),
+                (None, Some(program)) => Some(program.run(IN_C[i - METHODS.len()].0, args.lines)?.0),
+                (None, None) => None,
+            };
+            let Some(seconds) = seconds else { break };
             rate.push(f64::from(args.lines) / seconds / 1e6);
             cost.push(seconds * 1e9 / f64::from(args.lines));
             progress.step();
@@ -76,7 +97,7 @@ pub fn run(args: &LogFormatArgs) -> Result<(), String> {
     drop(progress);
     let hand = figures[2].1.median().unwrap_or_default();
     let mut table = Table::new(args.format, &COLUMNS, None);
-    for ((name, _), (rate, cost)) in METHODS.iter().zip(&figures) {
+    for (name, (rate, cost)) in names.iter().zip(&figures) {
         let ratio = cost.median().unwrap_or_default() / hand.max(1e-9);
         table.row([(*name).into(), rate.into(), cost.into(), Cell::Number(ratio, 2)]);
     }
@@ -85,7 +106,7 @@ pub fn run(args: &LogFormatArgs) -> Result<(), String> {
 }
 
 const COLUMNS: [Column; 4] = [
-    Column::left("", "method", 12),
+    Column::left("", "method", 17),
     Column::right("million lines/s", "million_lines_per_second", 34),
     Column::right("ns a line", "ns_per_line", 34),
     Column::right("to by hand", "ratio_to_by_hand", 18),
@@ -199,13 +220,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn four_ways_write_the_same_line() {
+    fn each_way_but_json_writes_the_same_line() {
         let lines = [by_string, by_write, by_copying, by_snprintf].map(|method| {
             let mut out = Vec::new();
             method(&mut out, &sample());
             String::from_utf8(out).unwrap()
         });
         assert!(lines.iter().all(|line| *line == lines[0]), "{lines:#?}");
+        if let Ok(program) = Program::compile() {
+            for (method, _) in IN_C {
+                let (seconds, line) = program.run(method, 13).unwrap();
+                assert!(seconds > 0.0);
+                assert_eq!(line, lines[0]);
+            }
+        } else {
+            println!("SKIPPED: there is no libmilter-dev, or no compiler");
+        }
         assert!(lines[0].contains("delay=12ms code=250 text=\"2.0.0 Ok: \\\"queued\\\"\"\n"));
     }
 }

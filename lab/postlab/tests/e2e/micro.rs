@@ -47,6 +47,18 @@ fn a_log_line_is_formatted_in_each_way() {
 }
 
 #[test]
+fn the_formatter_of_sendmail_is_measured_or_its_package_is_named() {
+    let output = run(&["log-format", "--sendmail", "-n", "1000", "--rounds", "1"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("install libmilter-dev") {
+        println!("SKIPPED: {said}");
+        return;
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("\nsm_snprintf, in C ") && text.contains("\nsnprintf, in C "), "{text}{said}");
+}
+
+#[test]
 fn each_command_has_a_man_page() {
     let directory = tempfile::tempdir().unwrap();
     ok(&["man", directory.path().to_str().unwrap()]);
