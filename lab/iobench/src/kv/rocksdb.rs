@@ -5,12 +5,17 @@ use rocksdb::{DB, WriteBatch, WriteOptions};
 use std::{ops::Range, path::Path};
 
 pub(super) const MAKER: StepFactory =
-    StepFactory { name: "rocksdb", durability: "WriteOptions sync for each group", has_own_log: false, open };
+    StepFactory { name: "rocksdb", durability: "WriteOptions sync for each group", has_own_log: true, open };
 
 struct Rocks(DB);
 
-fn open(path: &Path, _: &Options<'_>) -> Result<Box<dyn Backend>, String> {
-    let database = DB::open_default(path.join("rocksdb")).map_err(|e| e.to_string())?;
+fn open(path: &Path, store: &Options<'_>) -> Result<Box<dyn Backend>, String> {
+    let mut options = rocksdb::Options::default();
+    options.create_if_missing(true);
+    if let Some(log) = store.log {
+        options.set_wal_dir(log);
+    }
+    let database = DB::open(&options, path.join("rocksdb")).map_err(|e| e.to_string())?;
     Ok(Box::new(Rocks(database)))
 }
 
