@@ -1,7 +1,7 @@
 //! A finding of a text beside what is measured here: interval, verdict, and a sentence for both.
 
 use super::{
-    Seed,
+    Kept, Seed,
     read::Series,
     record::Record,
     seeds::{Figures, Seeds},
@@ -105,9 +105,50 @@ fn finding(step: &Step, claim: &Claim, record: Option<&Record>, seeds: &Seeds) -
     })
 }
 
-/// The figure in each round.
+/// Puts figures into a sentence: `{value(ext4)}` is the median of that expression in the record of the finding's step, and
+/// `{relay: value(postfix)}` in that of another.
+///
+/// # Errors
+/// There is no such step or series.
+pub(super) fn fill(text: &str, own: &Kept, all: &[Kept]) -> Result<String, String> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once('{') {
+        let (expression, behind) =
+            behind.split_once('}').ok_or_else(|| format!("`{{{behind}`: `}}` is missing"))?;
+        let (of, expression) = match expression.split_once(": ") {
+            Some((name, expression)) => {
+                let step = all.iter().find(|kept| kept.step.name == name);
+                (
+                    step.ok_or_else(|| format!("`{{{name}: {expression}}}`: there is no such step"))?,
+                    expression,
+                )
+            }
+            None => (own, expression),
+        };
+        let prediction = Prediction::parse(expression)?;
+        if let Some(name) = prediction.series().find(|name| !of.step.has(name)) {
+            return Err(format!("`{{{expression}}}`: {} has no series {name}", of.step.name));
+        }
+        let points = of.record.as_ref().map(|record| points(&of.step, &prediction, record));
+        let median = Interval::of(&points.unwrap_or_default()).map(|interval| interval.median);
+        out += before;
+        out += &match median {
+            Some(median) if median >= 1000.0 => thousands(median),
+            Some(median) => shown(median),
+            None => "(not measured)".to_owned(),
+        };
+        rest = behind;
+    }
+    Ok(out + rest)
+}
+
+/// The figure in each round; a number instead of a series is the same in each.
 fn points(step: &Step, prediction: &Prediction, record: &Record) -> Vec<f64> {
     prediction.points(|name| {
+        if let Ok(number) = name.parse() {
+            return vec![Some(number); record.rounds.len()];
+        }
         let Some(series) = step.series.get(name) else { return Vec::new() };
         let read = |round: &super::record::Round| series.read(&round.runs.get(series.command)?.output);
         record.rounds.iter().map(read).collect()

@@ -16,7 +16,7 @@ use crate::{Failure, run::machine::Machine, scratch, signals};
 use against::Published;
 use clap::{Args, ValueEnum};
 pub(crate) use finding::thousands;
-use finding::{Finding, findings, measured, unread};
+use finding::{Finding, fill, findings, measured, unread};
 use notes::PageNotes;
 use record::{Disk, Record};
 use seeds::Seeds;
@@ -172,12 +172,21 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, Failure> {
             .iter()
             .for_each(|what| eprintln!("no note explains why `{what}` cannot be told"));
     }
+    let filled = |kept_step: &Kept| -> Result<Vec<String>, String> {
+        kept_step.findings.iter().map(|finding| fill(&finding.sentence, kept_step, &kept)).collect()
+    };
+    let sentences = kept.iter().map(filled).collect::<Result<Vec<_>, String>>()?;
+    for (kept, sentences) in kept.iter_mut().zip(sentences) {
+        for (finding, sentence) in kept.findings.iter_mut().zip(sentences) {
+            finding.sentence = sentence;
+        }
+    }
     let mut text = markdown(&kept, &notes.introduction);
     text += &against.as_ref().map(|then| then.markdown(&kept)).unwrap_or_default();
     let page = page::page(&kept, &seeds, against.as_ref(), &notes.introduction);
     if let Some(place) = &args.publish {
-        for Kept { step, record, .. } in &kept {
-            record.as_ref().map_or(Ok(()), |record| record.compact(step).write(place))?;
+        for Kept { step: _, record, .. } in &kept {
+            record.as_ref().map_or(Ok(()), |record| record.write(place))?;
         }
     }
     let place = args.publish.as_ref().unwrap_or(&results);

@@ -1,7 +1,7 @@
 //! Figures out of what postlab's tools print.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// A figure in the output of a command: a row of a table and a column, a line of CSV, the number before some words, or a case
 /// of JSON.
@@ -75,18 +75,6 @@ impl Series {
         remarks
     }
 
-    /// Returns true for a line that [`Self::read`] may take its figure from.
-    fn wants(&self, line: &str, is_first: bool) -> bool {
-        if let Some(begin) = &self.csv {
-            return line.starts_with(begin.as_str());
-        }
-        if let Some(words) = &self.before {
-            return line.contains(words.as_str());
-        }
-        let words: Vec<&str> = self.row.iter().flat_map(|row| row.split_whitespace()).collect();
-        if words.is_empty() { is_first } else { begins_with(line, &words) }
-    }
-
     fn case(&self, text: &str, server: &str) -> Option<Value> {
         let all: Value = serde_json::from_str(text.get(text.find('{')?..)?).ok()?;
         let is_it = |case: &&Value| {
@@ -94,57 +82,6 @@ impl Series {
         };
         all["cases"].as_array()?.iter().find(is_it).cloned()
     }
-}
-
-/// Returns an output without what neither these figures nor their remarks are made of; the whole one where something would be read
-/// differently.
-pub(super) fn compact(text: &str, series: &[&Series]) -> String {
-    let is_json = series.iter().any(|series| series.server.is_some());
-    let short = if is_json { cases(text) } else { Some(lines(text, series)) };
-    let is_same = |short: &String| {
-        let same = |series: &&Series| {
-            series.read(short) == series.read(text) && series.remarks(short) == series.remarks(text)
-        };
-        series.iter().all(same)
-    };
-    short.filter(is_same).unwrap_or_else(|| text.to_owned())
-}
-
-/// The lines that are read, remarks, and the lines that remarks are about.
-fn lines(text: &str, series: &[&Series]) -> String {
-    let mut kept: Vec<&str> = Vec::new();
-    let mut about = None;
-    for (i, line) in text.lines().enumerate() {
-        let is_below = OF_A_ROW.iter().any(|mark| line.starts_with(mark));
-        let is_remark = is_below || MARKS.iter().any(|mark| line.contains(mark));
-        if is_below {
-            kept.extend(about.take());
-        }
-        if is_remark || line.starts_with("MTA: ") || series.iter().any(|series| series.wants(line, i == 0)) {
-            kept.push(line);
-            about = None;
-        } else {
-            about = Some(line);
-        }
-    }
-    kept.iter().map(|line| format!("{line}\n")).collect()
-}
-
-/// The cases of `postlab relay --json` with their medians, counts, remarks and servers.
-fn cases(text: &str) -> Option<String> {
-    let all: Value = serde_json::from_str(text.get(text.find('{')?..)?).ok()?;
-    let case = |case: &Value| {
-        let figures = case["figures"].as_object().into_iter().flatten();
-        let medians: serde_json::Map<String, Value> =
-            figures.map(|(name, figure)| (name.clone(), json!({ "median": figure["median"] }))).collect();
-        json!({
-            "server": case["server"], "sessions": case["sessions"], "figures": medians, "remarks": case["remarks"],
-            "phases_us": { "message": { "count": case.pointer("/phases_us/message/count") } },
-            "about": { "version": case.pointer("/about/version"), "config_hash": case.pointer("/about/config_hash") },
-        })
-    };
-    let cases: Vec<Value> = all["cases"].as_array()?.iter().map(case).collect();
-    Some(json!({ "cases": cases }).to_string())
 }
 
 /// Words of the tools that take trust from a figure. `BUSY MACHINE` is not among them: in text it tells of the load average, which
@@ -242,22 +179,5 @@ mod tests {
         // Two remarks on one row, and then that of another one.
         let two = format!(" 100 20 9\ntoo short to trust\n{short}\n 100 16 9\nREPEATS DISAGREE: 1 to 9\n");
         assert_eq!(series.remarks(&two), ["too short to trust", short]);
-    }
-
-    #[test]
-    fn a_compact_output_is_read_as_the_whole_one() {
-        let series = |spec: &str| toml::from_str::<Series>(spec).unwrap();
-        let text = "head\n 100 20  5.0 (4–6, N=3)\nnoise\n 100 16  9.0 (8–9, N=3)\ntoo short to trust\n 1 1 7.0 (7–7, N=1)\nMTA: x\n";
-        let (row, first) = (series("row = \"100 20\""), series("word = 0"));
-        let short = compact(text, &[&row, &first]);
-        let kept = "head\n 100 20  5.0 (4–6, N=3)\n 100 16  9.0 (8–9, N=3)\ntoo short to trust\nMTA: x\n";
-        assert_eq!(short, kept);
-        assert_eq!((row.read(&short), row.remarks(&short)), (Some(5.0), Vec::new()));
-        let json = "1 run\n{\"cases\": [{\"server\": \"a\", \"sessions\": 1, \"figures\": {\"drained\": {\"median\": 7.5, \"min\": 1}},\
-                    \"phases_us\": {\"message\": {\"count\": 9, \"p50\": 3}}, \"remarks\": [\"INCOMPLETE\"], \"about\": {\"version\": \"v\"}}]}";
-        let case = series("server = \"a\"\nfigure = \"drained\"");
-        let short = compact(json, &[&case]);
-        assert!(!short.contains("p50") && short.contains("\"version\":\"v\""), "{short}");
-        assert_eq!((case.read(&short), case.remarks(&short)), (Some(7.5), vec!["INCOMPLETE".to_owned()]));
     }
 }

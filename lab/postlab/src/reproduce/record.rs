@@ -1,9 +1,6 @@
 //! A step as it was measured: each round's output, and the circumstances at that time.
 
-use super::{
-    read::compact,
-    step::{Command, Step},
-};
+use super::step::{Command, Step};
 use crate::{
     arguments::arguments,
     device::Device,
@@ -90,20 +87,6 @@ impl Record {
         let text = serde_json::to_vec_pretty(self).map_err(|e| format!("write JSON: {e}"))?;
         let partial = path.with_extension("part");
         fs::write(&partial, text).and_then(|()| fs::rename(&partial, &path)).map_err(say)
-    }
-
-    /// Returns what the page is made of: the output of the last round, and of each other round what is read from it.
-    pub(super) fn compact(&self, step: &Step) -> Self {
-        let mut record = self.clone();
-        let earlier = record.rounds.len().saturating_sub(1);
-        for round in &mut record.rounds[..earlier] {
-            for (command, run) in round.runs.iter_mut().enumerate() {
-                let all = step.series.values().chain(&step.amount);
-                let series: Vec<_> = all.filter(|series| series.command == command).collect();
-                run.output = compact(&run.output, &series);
-            }
-        }
-        record
     }
 
     /// Reasons to doubt every figure of the step.
@@ -357,11 +340,16 @@ fn output(command: &Command, (results, disk): (&Path, &Disk), stop: &AtomicBool)
     let output = run_to_end(&mut process, stop).map_err(|e| format!("start: {e}"));
     let seconds = begin.elapsed().as_secs_f64();
     // It delivers into the sink until then.
+    let has_relayed =
+        relay.is_none() || sink.as_ref().is_none_or(|sink| sink.sink_state.counts().messages > 0);
     drop(relay);
     sink.map_or(Ok(()), Served::stop)?;
     let output = output?;
     if stop.load(Relaxed) {
         return Err("stopped".into());
+    }
+    if !has_relayed {
+        return Err("the relay delivered nothing: it may take the recipient for one of its own".into());
     }
     // Some exit with 1 for what they found, and have said what. Others may have said half of it.
     if !matches!(output.status.code(), Some(0 | 1)) {

@@ -84,18 +84,42 @@ impl Seeds {
         self.0.iter().find(|text| text.document == document)
     }
 
-    /// Evaluates `[NUMBER *] TERM [/ TERM | / NUMBER]`, or `NUMBER / TERM`; a term is `S4.table[key;*].column`. Rows of two terms belong together
-    /// if they agree in the cells at `*`. A cell with several readings gives each of them. `"dearer" S2.table` has words instead of a figure.
+    /// Evaluates `[NUMBER *] TERM [/ TERM | / NUMBER]`, or `NUMBER / TERM`, or several with ` and ` between them; a term is
+    /// `S4.table[key;*].column`, and `key*` stands for all cells that begin so. Rows of two terms belong together if they agree in the cells at
+    /// `*`. A cell with several readings gives each of them. `"dearer" S2.table` has words instead of a figure.
     pub(super) fn evaluate(&self, expression: &str) -> Result<Figures, String> {
+        if expression.starts_with('"') {
+            return self.evaluate_one(expression);
+        }
+        let all: Vec<Figures> = split_outside(expression, " and ")
+            .into_iter()
+            .map(|one| self.evaluate_one(one))
+            .collect::<Result<_, _>>()?;
+        let mut places: Vec<String> = Vec::new();
+        for figures in &all {
+            if !places.contains(&figures.place) {
+                places.push(figures.place.clone());
+            }
+        }
+        Ok(Figures {
+            place: places.join("; "),
+            inferred: all.iter().any(|figures| figures.inferred),
+            values: all.into_iter().flat_map(|figures| figures.values).collect(),
+            words: None,
+        })
+    }
+
+    fn evaluate_one(&self, expression: &str) -> Result<Figures, String> {
         let wrong = |why: String| format!("`{expression}`: {why}");
         if let Some((words, table)) = expression.strip_prefix('"').and_then(|rest| rest.split_once("\" ")) {
             let (document, name) = table.split_once('.').ok_or_else(|| wrong("no table".into()))?;
             let place = format!("{document}, {}", self.table(document, name).map_err(wrong)?.place);
             return Ok(Figures { values: Vec::new(), words: Some(words.to_owned()), place, inferred: false });
         }
-        let (above, below) = match expression.split_once(" / ") {
-            Some((above, below)) => (above, Some(below)),
-            None => (expression, None),
+        let (above, below) = match split_outside(expression, " / ").as_slice() {
+            [above] => (*above, None),
+            [above, below] => (*above, Some(*below)),
+            _ => return Err(wrong("more than one quotient".into())),
         };
         if let (Ok(number), Some(below)) = (above.trim().parse::<f64>(), below) {
             let below = self.term(below).map_err(wrong)?;
@@ -169,11 +193,13 @@ impl Text {
 
 impl Term<'_> {
     fn rows(&self) -> Vec<Found> {
-        let matches = |row: &&Vec<toml::Value>| {
-            self.keys.iter().zip(*row).all(|(key, cell)| key == "*" || *key == shown(cell))
+        let is_cell = |(key, cell): (&String, &toml::Value)| match key.strip_suffix('*') {
+            Some(begin) => shown(cell).starts_with(begin),
+            None => *key == shown(cell),
         };
+        let matches = |row: &&Vec<toml::Value>| self.keys.iter().zip(*row).all(is_cell);
         let stars = |row: &Vec<toml::Value>| {
-            let keys = self.keys.iter().enumerate().filter(|(_, key)| *key == "*");
+            let keys = self.keys.iter().enumerate().filter(|(_, key)| key.ends_with('*'));
             keys.map(|(i, _)| (i, shown(&row[i]))).collect()
         };
         let found = self.table.rows.iter().filter(matches);
@@ -192,6 +218,20 @@ impl Term<'_> {
         });
         all.map(|(name, value)| (name, self.factor * value / divisor)).collect()
     }
+}
+
+/// Splits at a separator that stands in no key, which may have the same characters.
+fn split_outside<'e>(expression: &'e str, separator: &str) -> Vec<&'e str> {
+    let (mut parts, mut begin) = (Vec::new(), 0);
+    for (at, _) in expression.match_indices(separator) {
+        let before = &expression[..at];
+        if before.matches('[').count() == before.matches(']').count() {
+            parts.push(&expression[begin..at]);
+            begin = at + separator.len();
+        }
+    }
+    parts.push(&expression[begin..]);
+    parts
 }
 
 fn quotients(above: &Term<'_>, below: &Term<'_>) -> Vec<(String, f64)> {
@@ -310,6 +350,16 @@ mod tests {
             ),
             (1.32, 1.36)
         );
+    }
+
+    #[test]
+    fn several_tables_and_all_cells_that_begin_so_are_read_together() {
+        assert_eq!(range("S3.syslog[sendmail*].without / S3.syslog[sendmail*].with"), (0.96, 1.12));
+        let two = "S4.relay[cilantro].sendmail 8 / S4.relay[cilantro].sendmail X and S4.drained[sm8.12.11].source / S4.drained[smX*].source";
+        assert!(Seeds::new().unwrap().evaluate(two).is_err(), "a `*` on one side only");
+        let two = two.replace("smX*", "smX.0.0.12");
+        assert_eq!(range(&two), (0.97, 12.33));
+        assert!(figures(&two).place.contains("; S4, "), "{}", figures(&two).place);
     }
 
     #[test]
