@@ -35,9 +35,6 @@ wait || true; exit $result' EXIT
 pub(crate) struct Options {
     /// A directory on the disk to measure, for the commands' files
     directory: PathBuf,
-    /// The directory with the results of `postlab reproduce all`, which is not repeated
-    #[arg(long, value_name = "DIRECTORY")]
-    reproduced: PathBuf,
     /// Only these rows; the record keeps the others
     #[arg(long, value_name = "NUMBER", value_delimiter = ',')]
     row: Vec<usize>,
@@ -153,7 +150,6 @@ fn run_script(script: &str, row: &Row, options: &Options) -> Result<Option<Strin
     ]);
     command.current_dir(if script.starts_with("cargo ") { root() } else { dir.clone() });
     command.env("PATH", path()?).env("POSTLAB", built("postlab")).env("POSTRIDER", built("postrider"));
-    command.env("REPRODUCED", absolute(&options.reproduced)?);
     if script.starts_with("relay;") || script.contains(" relay;") {
         command.env("PEERS_ROOT", dir.join("peers"));
     }
