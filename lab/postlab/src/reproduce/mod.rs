@@ -61,8 +61,7 @@ pub(crate) struct ReproduceArgs {
     /// Findings of another day, to see which figures repeat: the `reproduce.json` next to their page
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
-    /// Write the page to this directory, with the records from which `--page --results DIRECTORY` can make it again: the last
-    /// round in full, and the parts of the other rounds that are read
+    /// Write the page to this directory, with the records from which `--page --results DIRECTORY` can make it again
     #[arg(long, value_name = "DIRECTORY")]
     publish: Option<PathBuf>,
     /// Directory of the results [default: results/reproduce, or results/reproduce-quick]
