@@ -236,3 +236,39 @@ fn openssl_and_gsasl_log_in_with_a_certificate() {
         seen("gsasl", "STARTTLS with a client certificate, AUTH EXTERNAL", "235");
     }
 }
+
+/// A next hop that requires a certificate gets the one of [tls], and after a reload the new one.
+#[test]
+fn a_next_hop_that_asks_is_shown_the_certificate_for_next_hops() {
+    let (partner, address, authority) =
+        daemon("mx", "require", "[local]\ndomains = [\"mx.test\", \"partner.test\"]\n");
+    let route = |keys: &str| {
+        format!(
+            "[relay]\nnetworks = [\"127.0.0.0/8\"]\n[log]\nfile = \"mail.log\"\n\
+             [[route]]\ndomains = [\"partner.test\"]\nsmarthost = \"{address}\"\ntls = \"require\"\n{keys}"
+        )
+    };
+    let us = Postrider::start(&route(""));
+    let write = |shown: &Certified| {
+        fs::write(us.dir.path().join("mx.pem"), &shown.pem).unwrap();
+        fs::write(us.dir.path().join("mx.key"), shown.key.serialize_pem()).unwrap();
+    };
+    let mut client = crate::common::client::Client::connect(us.address).unwrap();
+    assert_eq!(client.send("a@mx.test", &["jane@partner.test"], b"Subject: s\r\n\r\nx\r\n").unwrap().0, 250);
+    let refused = || us.log().iter().filter(|line| line["event"] == "suspended").count();
+    until("the partner refuses a client without a certificate", || refused() == 1);
+    // That of a stranger does not help.
+    write(&Certified::self_signed("Own", &["mx@mx.test"]));
+    us.reconfigure(&route("[tls]\nnext_hop_certificate = \"mx.pem\"\nnext_hop_key = \"mx.key\"\n"));
+    us.ask(&["reload"]);
+    us.ask(&["queue", "flush"]);
+    until("the partner refuses a client with a certificate of its own", || refused() == 2);
+    assert!(partner.mailbox("jane").is_empty());
+    // A reload reads the files again.
+    write(&authority.certify("Us", &["mx@mx.test"], "mx.test"));
+    us.ask(&["reload"]);
+    us.ask(&["queue", "flush"]);
+    until("the mail is at the partner's", || !partner.mailbox("jane").is_empty());
+    let is_trusted = |line: &serde_json::Value| line["event"] == "client_tls" && line["trusted"] == true;
+    until("the partner trusts it", || partner.log().iter().any(is_trusted));
+}

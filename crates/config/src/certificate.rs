@@ -168,6 +168,14 @@ fn bad_key(path: &Path, label: String) -> Unusable {
     unusable("read the private key", path, label, help)
 }
 
+/// A certificate and its key, from their files.
+///
+/// # Errors
+/// When a file cannot be read or used, or the key is another certificate's.
+pub fn read_pair(certificate: &Path, key_file: &Path) -> Result<CertifiedKey, Unusable> {
+    pair(chain(certificate)?, key(key_file)?, key_file)
+}
+
 /// Both, if they belong together; `path` is the key's.
 ///
 /// # Errors

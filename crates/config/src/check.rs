@@ -24,7 +24,13 @@ use crate::{
 };
 use mail::{HostPort, LmtpServer};
 use std::{
-    fmt::Display, io, net::SocketAddr, ops::Range, os::unix::fs::FileTypeExt as _, path::Path, time::Duration,
+    fmt::Display,
+    io,
+    net::SocketAddr,
+    ops::Range,
+    os::unix::fs::FileTypeExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// Each has a thread and some descriptors, and one a processor is as fast as it gets. With too many a start
@@ -210,32 +216,10 @@ impl Check<'_, '_> {
     }
 
     fn tls(&mut self, s: &Settings) {
-        match (&s.tls.certificate, &s.tls.key) {
-            (Some(_), None) if !self.has_failed("tls.key") => {
-                self.problem(
-                    "tls.certificate",
-                    "a certificate without its key".to_owned(),
-                    "",
-                    "add `key` to [tls]",
-                );
-            }
-            (None, Some(_)) if !self.has_failed("tls.certificate") => {
-                self.problem(
-                    "tls.key",
-                    "a key without its certificate".to_owned(),
-                    "",
-                    "add `certificate` to [tls]",
-                );
-            }
-            _ => {}
-        }
-        let chain = self.pem("tls.certificate", s.tls.certificate.as_deref(), certificate::chain);
-        let key = self.pem("tls.key", s.tls.key.as_deref(), certificate::key);
-        if let (Some(chain), Some(key), Some(path)) = (chain, key, &s.tls.key)
-            && let Err(unusable) = certificate::pair(chain, key, path)
-        {
-            self.unusable("tls.key", unusable);
-        }
+        self.key_pair([("certificate", &s.tls.certificate), ("key", &s.tls.key)]);
+        let next_hops =
+            [("next_hop_certificate", &s.tls.next_hop_certificate), ("next_hop_key", &s.tls.next_hop_key)];
+        self.key_pair(next_hops);
         for certificate in &s.certificates {
             let path = |key: &str| format!("certificate[{}].{key}", certificate.number);
             let chain = self.pem(&path("chain"), Some(&certificate.chain), certificate::chain);
@@ -255,6 +239,29 @@ impl Check<'_, '_> {
         }
         self.pem("tls.client_ca_file", s.tls.client_ca_file.as_deref(), certificate::authorities);
         self.pem("tls.ca_file", s.tls.ca_file.as_deref(), certificate::authorities);
+    }
+
+    /// A certificate and its key, by their keys in [tls]: both or none, and they belong together.
+    fn key_pair(&mut self, [(certificate, chain_file), (key, key_file)]: [(&str, &Option<PathBuf>); 2]) {
+        let [of_certificate, of_key] = [certificate, key].map(|name| format!("tls.{name}"));
+        match (chain_file, key_file) {
+            (Some(_), None) if !self.has_failed(&of_key) => {
+                let what = "a certificate without its key".to_owned();
+                self.problem(&of_certificate, what, "", &format!("add `{key}` to [tls]"));
+            }
+            (None, Some(_)) if !self.has_failed(&of_certificate) => {
+                let what = "a key without its certificate".to_owned();
+                self.problem(&of_key, what, "", &format!("add `{certificate}` to [tls]"));
+            }
+            _ => {}
+        }
+        let chain = self.pem(&of_certificate, chain_file.as_deref(), certificate::chain);
+        let signing = self.pem(&of_key, key_file.as_deref(), certificate::key);
+        if let (Some(chain), Some(signing), Some(path)) = (chain, signing, key_file)
+            && let Err(unusable) = certificate::pair(chain, signing, path)
+        {
+            self.unusable(&of_key, unusable);
+        }
     }
 
     fn sign(&mut self, s: &Settings) {

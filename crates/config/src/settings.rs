@@ -447,6 +447,11 @@ section! {
         /// PEM file with the certification authorities to trust for `tls = "verify"`. Without this key, Mozilla's are
         /// used.
         ca_file: Option<PathBuf> = "",
+        /// PEM file with the certificate that next hops are shown if they ask for one, followed by the certificates that
+        /// signed it. Without this key they are shown none.
+        next_hop_certificate: Option<PathBuf> = "",
+        /// PEM file with the private key of that certificate.
+        next_hop_key: Option<PathBuf> = "",
         /// PEM file with the certification authorities that may sign client certificates, for listeners with
         /// `client_certificates`. Anybody with a certificate from one of them can log in: name an authority of your own,
         /// not a public one.

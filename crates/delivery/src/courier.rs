@@ -123,6 +123,11 @@ impl Courier {
         }
     }
 
+    /// Returns the TLS client, for a courier that takes this one's place.
+    pub fn tls(&self) -> &TlsClient {
+        &self.tls
+    }
+
     /// Adds the helper that runs programs, and writes files as other users.
     #[must_use]
     pub fn with_helper(self, helper: Option<Arc<Helper>>) -> Self {

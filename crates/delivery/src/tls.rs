@@ -8,7 +8,11 @@ use auth::ChannelBindings;
 pub(crate) use faults::{TlsFault, TlsFaults};
 use mail::TlsMode;
 use rustls::{
-    ClientConfig, RootCertStore, SupportedProtocolVersion, crypto::aws_lc_rs, pki_types::ServerName,
+    ClientConfig, ConfigBuilder, RootCertStore, SupportedProtocolVersion,
+    client::WantsClientCert,
+    crypto::aws_lc_rs,
+    pki_types::ServerName,
+    sign::{CertifiedKey, SingleCertAndKey},
 };
 use std::{io, sync::Arc};
 use tokio::net::TcpStream;
@@ -33,6 +37,7 @@ pub(crate) struct Secured {
 pub struct TlsClient {
     any: TlsConnector,
     verifying: TlsConnector,
+    shown: Option<Arc<CertifiedKey>>,
 }
 
 /// The reason why a handshake failed.
@@ -59,21 +64,36 @@ impl From<&io::Error> for TlsError {
 }
 
 impl TlsClient {
-    /// Makes a client that verifies next hops, where a route asks for it, by the authorities of `roots`.
+    /// Makes a client that verifies next hops, where a route asks for it, by the authorities of `roots`, and shows those that ask the
+    /// certificate `shown`.
     ///
     /// # Errors
     /// The provider of the cryptography has none of the versions, in words.
-    pub fn new(roots: RootCertStore, versions: &[&'static SupportedProtocolVersion]) -> Result<Self, String> {
+    pub fn new(
+        roots: RootCertStore,
+        versions: &[&'static SupportedProtocolVersion],
+        shown: Option<Arc<CertifiedKey>>,
+    ) -> Result<Self, String> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = || {
             ClientConfig::builder_with_provider(provider.clone())
                 .with_protocol_versions(versions)
                 .map_err(|e| format!("set up TLS: {e}"))
         };
-        let verifying = builder()?.with_root_certificates(roots).with_no_client_auth();
+        let finish = |builder: ConfigBuilder<ClientConfig, WantsClientCert>| match &shown {
+            Some(pair) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(pair.clone()))),
+            None => builder.with_no_client_auth(),
+        };
+        let verifying = finish(builder()?.with_root_certificates(roots));
         let anyone = Arc::new(AnyCertificate { algorithms: provider.signature_verification_algorithms });
-        let any = builder()?.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth();
-        Ok(Self { any: Arc::new(any).into(), verifying: Arc::new(verifying).into() })
+        let any = finish(builder()?.dangerous().with_custom_certificate_verifier(anyone));
+        Ok(Self { any: Arc::new(any).into(), verifying: Arc::new(verifying).into(), shown })
+    }
+
+    /// Returns the certificate that next hops are shown.
+    #[must_use]
+    pub fn shown(&self) -> Option<Arc<CertifiedKey>> {
+        self.shown.clone()
     }
 
     /// The handshake, and how the connection is secured. Channel bindings are for logins.

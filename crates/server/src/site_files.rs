@@ -72,11 +72,12 @@ pub fn site_files(settings: &Settings, source: Option<&Path>) -> Vec<SiteFile> {
     let (tls, auth) = (&settings.tls, &settings.auth);
     let chains = settings.certificates.iter().map(|one| &one.chain);
     let keys = settings.certificates.iter().map(|one| &one.key);
-    let certificates = [&tls.certificate, &tls.client_ca_file].into_iter().flatten();
+    let certificates =
+        [&tls.certificate, &tls.next_hop_certificate, &tls.client_ca_file].into_iter().flatten();
     found.add_all(certificates.chain(chains), FileUse::Certificates);
     let authorities = tls.ca_file.iter().chain(&settings.oauth.ca_file).chain(&settings.acme.ca_file);
     found.add_all(authorities, FileUse::Authorities);
-    found.add_all(tls.key.iter().chain(keys), FileUse::Key);
+    found.add_all(tls.key.iter().chain(&tls.next_hop_key).chain(keys), FileUse::Key);
     found.add_all(settings.sign.iter().filter_map(config::Sign::file), FileUse::Secret);
     let logins = settings.routes.iter().filter_map(|route| route.login.as_ref());
     let secrets = logins.map(|login| &login.secret).chain(&settings.oauth.client_secret);

@@ -24,14 +24,14 @@ pub fn lasting_warnings(settings: &Settings) -> Vec<String> {
     collect(settings, None)
 }
 
-/// Returns the certificates of listeners that can be read, with the warning about the time of each.
+/// Returns the certificates that can be read, of listeners and for next hops, with the warning about the time of each.
 pub fn expiries(settings: &Settings, now: UnixMillis) -> Vec<Expiry> {
     let expiry_of = |(chain, _): (PathBuf, PathBuf)| {
         let expires_seconds = expires_seconds(certificate::chain(&chain).ok()?.first()?)?;
         let warning = expiry(&chain, expires_seconds, now);
         Some(Expiry { chain, is_over: expires_seconds * 1000 <= now.0, expires_seconds, warning })
     };
-    pairs(settings).filter_map(expiry_of).collect()
+    pairs(settings).chain(shown_pair(settings)).filter_map(expiry_of).collect()
 }
 
 /// When a certificate expires.
@@ -56,6 +56,11 @@ fn pairs(settings: &Settings) -> impl Iterator<Item = (PathBuf, PathBuf)> {
     tls.into_iter().chain(others).chain(obtained)
 }
 
+/// The certificate that next hops are shown, with its key.
+fn shown_pair(settings: &Settings) -> Option<(PathBuf, PathBuf)> {
+    settings.tls.next_hop_certificate.clone().zip(settings.tls.next_hop_key.clone())
+}
+
 fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
     let mut warnings = Vec::new();
     let host = &settings.hostname;
@@ -76,6 +81,12 @@ fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
             let expires = expires_seconds(&read[0]).zip(now);
             warnings.extend(expires.and_then(|(expires, now)| expiry(&chain, expires, now)));
         }
+        warnings.extend(readable_by_all(&key));
+    }
+    if let Some((chain, key)) = shown_pair(settings) {
+        let read = certificate::chain(&chain).ok();
+        let expires = read.and_then(|read| expires_seconds(&read[0])).zip(now);
+        warnings.extend(expires.and_then(|(expires, now)| expiry(&chain, expires, now)));
         warnings.extend(readable_by_all(&key));
     }
     for file in settings.sign.iter().filter_map(config::Sign::file) {

@@ -5,7 +5,7 @@ mod clients;
 use super::acme::ObtainedCertificate;
 use aws_lc_rs::digest;
 use clients::ClientAuthorities;
-use config::certificate::{self, Unusable};
+use config::certificate;
 use control::{CertificateInfo, CertificateOrigin};
 use inbound::{CertificateTls, EndPoints};
 use mail::UnixMillis;
@@ -16,7 +16,7 @@ use rustls::{
     server::{ClientHello, ResolvesServerCert, danger::ClientCertVerifier},
     sign::CertifiedKey,
 };
-use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// The validity of a self-signed certificate, and the time by which it begins before it is made.
 const SELF_SIGNED_FOR: Duration = Duration::from_secs(2 * 365 * 86_400);
@@ -95,14 +95,17 @@ struct Certificates {
 impl Certificates {
     fn read(settings: &config::Settings, obtained: &ObtainedCertificate) -> Result<Arc<Self>, String> {
         let (pair, is_self_signed) = match (&settings.tls.certificate, &settings.tls.key) {
-            (Some(certificate), Some(key)) => (read(certificate, key).map_err(|e| e.to_string())?, false),
+            (Some(certificate), Some(key)) => {
+                (certificate::read_pair(certificate, key).map_err(|e| e.to_string())?, false)
+            }
             _ => (self_signed(&settings.hostname)?, true),
         };
         let obtained = obtained.clone();
         let mut certificates =
             Self { default: Arc::new(pair), is_self_signed, obtained, by_name: HashMap::new() };
         for certificate in &settings.certificates {
-            let pair = Arc::new(read(&certificate.chain, &certificate.key).map_err(|e| e.to_string())?);
+            let pair = certificate::read_pair(&certificate.chain, &certificate.key);
+            let pair = Arc::new(pair.map_err(|e| e.to_string())?);
             for name in certificate::names(&pair.cert[0]) {
                 // The first section with a name has it.
                 certificates.by_name.entry(name).or_insert_with(|| pair.clone());
@@ -183,10 +186,6 @@ fn end_point(certificate: &[u8]) -> Option<Box<[u8]>> {
     Some(digest::digest(algorithm, certificate).as_ref().into())
 }
 
-fn read(certificate: &Path, key: &Path) -> Result<CertifiedKey, Unusable> {
-    certificate::pair(certificate::chain(certificate)?, certificate::key(key)?, key)
-}
-
 /// Good enough for opportunistic TLS, which asks for no name.
 fn self_signed(hostname: &str) -> Result<CertifiedKey, String> {
     let failed = |e: rcgen::Error| format!("make a self-signed certificate: {e}");
@@ -206,6 +205,7 @@ fn self_signed(hostname: &str) -> Result<CertifiedKey, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     /// Writes a certificate for these names, and its key.
     fn certify(dir: &Path, file: &str, names: &[&str]) {

@@ -21,6 +21,7 @@ use report::{
 };
 use route::dns::{Dns, DnsSettings};
 use route::{Router, RouterSettings};
+use rustls::sign::CertifiedKey;
 use smtp::server::{Auth, Extensions, Keyword, Profile};
 use spool::{DirSpool, EarlySpool, LogSpool, ShardedSpool, Spool};
 use std::{collections::HashMap, io::IsTerminal as _, path::PathBuf, sync::Arc, time::Duration};
@@ -102,7 +103,7 @@ pub fn current(
     helper: Option<Arc<Helper>>,
 ) -> Result<ConfigSnapshot, String> {
     let dns = Arc::new(dns(&settings)?);
-    let courier = Arc::new(courier(&settings, dns.clone())?.with_helper(helper));
+    let courier = Arc::new(courier(&settings, dns.clone(), old)?.with_helper(helper));
     let engine = engine_settings(&settings)?;
     let surroundings = Surroundings {
         dns,
@@ -138,7 +139,7 @@ pub fn dns(settings: &Settings) -> Result<Dns, String> {
     })
 }
 
-fn courier(settings: &Settings, dns: Arc<Dns>) -> Result<Courier, String> {
+fn courier(settings: &Settings, dns: Arc<Dns>, old: Option<&ConfigSnapshot>) -> Result<Courier, String> {
     let router = Router::new(
         dns,
         RouterSettings {
@@ -148,8 +149,30 @@ fn courier(settings: &Settings, dns: Arc<Dns>) -> Result<Courier, String> {
         },
     );
     let roots = config::certificate::roots(settings.tls.ca_file.as_deref())?;
-    let client = TlsClient::new(roots, config::certificate::versions(settings))?;
+    let shown = shown_certificate(settings, old)?;
+    let client = TlsClient::new(roots, config::certificate::versions(settings), shown)?;
     Ok(Courier::new(router, delivery_settings(settings)?, client))
+}
+
+/// Reads the certificate that next hops are shown. One whose key only root can read stays as it was at the start.
+fn shown_certificate(
+    settings: &Settings,
+    old: Option<&ConfigSnapshot>,
+) -> Result<Option<Arc<CertifiedKey>>, String> {
+    let (Some(certificate), Some(key)) = (&settings.tls.next_hop_certificate, &settings.tls.next_hop_key)
+    else {
+        return Ok(None);
+    };
+    match config::certificate::read_pair(certificate, key) {
+        Ok(pair) => Ok(Some(Arc::new(pair))),
+        Err(why) => match old {
+            Some(old) if old.settings.tls == settings.tls => {
+                tracing::warn!("the certificate for next hops stays as it was until a restart: {why}");
+                Ok(old.courier.tls().shown())
+            }
+            _ => Err(why.to_string()),
+        },
+    }
 }
 
 /// Returns the settings of the routes whose connections differ from others, by their names.

@@ -182,7 +182,7 @@ pub(crate) fn courier_with(
         Router::new(dns, RouterSettings { hostname: "us.test".into(), listening: Vec::new(), mx_port });
     let mut roots = rustls::RootCertStore::empty();
     authorities.into_iter().flatten().for_each(|one| roots.add(one).unwrap());
-    let client = TlsClient::new(roots, rustls::ALL_VERSIONS).unwrap();
+    let client = TlsClient::new(roots, rustls::ALL_VERSIONS, None).unwrap();
     Courier::new(router, settings, client)
 }
 

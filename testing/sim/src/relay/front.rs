@@ -49,7 +49,7 @@ static OUTSIDE: LazyLock<Outside> = LazyLock::new(|| {
     );
     let router = RouterSettings { hostname: settings.hostname.clone(), listening: Vec::new(), mx_port: 25 };
     let roots = config::certificate::roots(None).expect("Mozilla's authorities");
-    let tls = TlsClient::new(roots, config::certificate::versions(&settings)).expect("a client of TLS");
+    let tls = TlsClient::new(roots, config::certificate::versions(&settings), None).expect("a client of TLS");
     let delivery = &settings.delivery;
     let delivery = DeliverySettings {
         hello: settings.hostname.as_str().into(),

@@ -546,19 +546,30 @@ impl Converter<'_> {
     }
 
     fn certificates(&mut self) {
-        let (certificate, key) = (
-            self.option("ServerCertFile", "confSERVER_CERT"),
-            self.option("ServerKeyFile", "confSERVER_KEY"),
-        );
-        let (Some(certificate), Some(key)) = (certificate, key) else { return };
-        if [&certificate, &key].iter().all(|file| self.files.exists(Path::new(file))) {
-            self.draft.set("[tls]", "certificate", certificate, "ServerCertFile");
-            self.draft.set("[tls]", "key", key, "ServerKeyFile");
-        } else {
-            self.missing(
-                "confSERVER_CERT",
-                format!("cannot read {certificate} and {key}: write tls.certificate and tls.key"),
-            );
+        let pairs = [
+            (
+                [("ServerCertFile", "confSERVER_CERT"), ("ServerKeyFile", "confSERVER_KEY")],
+                ["certificate", "key"],
+            ),
+            (
+                [("ClientCertFile", "confCLIENT_CERT"), ("ClientKeyFile", "confCLIENT_KEY")],
+                ["next_hop_certificate", "next_hop_key"],
+            ),
+        ];
+        for ([(cert_option, name), (key_option, key_name)], [certificate_key, key_key]) in pairs {
+            let certificate = self.option(cert_option, name);
+            let (Some(certificate), Some(key)) = (certificate, self.option(key_option, key_name)) else {
+                continue;
+            };
+            if [&certificate, &key].iter().all(|file| self.files.exists(Path::new(file))) {
+                self.draft.set("[tls]", certificate_key, certificate, cert_option);
+                self.draft.set("[tls]", key_key, key, key_option);
+            } else {
+                let text = format!(
+                    "cannot read {certificate} and {key}: write tls.{certificate_key} and tls.{key_key}"
+                );
+                self.missing(name, text);
+            }
         }
     }
 

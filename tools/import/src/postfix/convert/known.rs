@@ -66,7 +66,6 @@ const NAMES: &Meanings = &[
         "smtpd_tls_mandatory_ciphers smtpd_tls_exclude_ciphers smtpd_tls_mandatory_exclude_ciphers smtpd_tls_ciphers tls_medium_cipherlist tls_high_cipherlist smtp_tls_mandatory_ciphers smtp_tls_exclude_ciphers",
         Note("only ciphers of today are used"),
     ),
-    ("smtp_tls_cert_file smtp_tls_key_file", Missing("no certificate is shown to next hops")),
     ("smtp_dns_support_level", Note("MX records are asked for, also with the level `disabled`")),
     ("smtp_sasl_mechanism_filter", Note("the strongest mechanism that the server offers is used")),
     ("smtp_sender_dependent_authentication", Note("a [[route]] with `senders` has a login of its own")),

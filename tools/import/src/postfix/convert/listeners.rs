@@ -363,27 +363,25 @@ fn addresses(context: &mut Context<'_>, host: Option<&str>) -> Vec<IpAddr> {
     addresses
 }
 
+/// The certificate and the key of listeners (`smtpd`) or for next hops (`smtp`).
+fn certificate_pair(context: &mut Context<'_>, side: &str) -> Option<(String, String)> {
+    let [chains, cert, key] =
+        ["chain_files", "cert_file", "key_file"].map(|name| format!("{side}_tls_{name}"));
+    if let Some(files) = context.given(&chains).filter(|files| !files.trim().is_empty()) {
+        let files = items(&files);
+        if files.len() > 2 {
+            context.note(&chains, "only the first certificate is used; others are for [[certificate]]");
+        }
+        let first = files.first().cloned().unwrap_or_default();
+        return Some((files.get(1).cloned().unwrap_or_else(|| first.clone()), first));
+    }
+    let certificate = context.given(&cert).filter(|file| !file.is_empty() && file != "none")?;
+    let key = context.given(&key).filter(|file| !file.is_empty());
+    Some((certificate.clone(), key.unwrap_or(certificate)))
+}
+
 fn certificates(context: &mut Context<'_>) {
-    let chain = context.given("smtpd_tls_chain_files");
-    let pair = match chain {
-        Some(files) => {
-            let files = items(&files);
-            let first = files.first().cloned().unwrap_or_default();
-            if files.len() > 2 {
-                context.note(
-                    "smtpd_tls_chain_files",
-                    "only the first certificate is used; others are for [[certificate]]",
-                );
-            }
-            Some((files.get(1).cloned().unwrap_or_else(|| first.clone()), first))
-        }
-        None => {
-            let certificate =
-                context.given("smtpd_tls_cert_file").filter(|file| !file.is_empty() && file != "none");
-            let key = context.given("smtpd_tls_key_file").filter(|file| !file.is_empty());
-            certificate.map(|certificate| (certificate.clone(), key.unwrap_or(certificate)))
-        }
-    };
+    let pair = certificate_pair(context, "smtpd");
     if let Some((certificate, key)) = pair {
         let missing: Vec<&String> =
             [&certificate, &key].into_iter().filter(|file| !context.files.exists(Path::new(file))).collect();
@@ -402,6 +400,23 @@ fn certificates(context: &mut Context<'_>) {
                 "smtpd_tls_cert_file"
             };
             context.effect(Effect::Refused, name, text);
+        }
+    }
+    if let Some((certificate, key)) = certificate_pair(context, "smtp") {
+        let name = ["smtp_tls_chain_files", "smtp_tls_cert_file"]
+            .into_iter()
+            .find(|name| context.main.explicit(name).is_some())
+            .unwrap_or("smtp_tls_cert_file");
+        let absent = [&certificate, &key].into_iter().find(|file| !context.files.exists(Path::new(file)));
+        match absent.cloned() {
+            Some(file) => {
+                context.missing(name, format!("cannot read {file}: next hops are shown no certificate"));
+            }
+            None => {
+                let from = context.place(name);
+                context.draft.set("[tls]", "next_hop_certificate", certificate, &from);
+                context.draft.set("[tls]", "next_hop_key", key, "");
+            }
         }
     }
     server_names(context);

@@ -789,3 +789,12 @@ fn mail_for_a_program_of_a_user_who_is_not_there_is_held() {
     assert!(toml("joe").contains("user = \"joe\""), "{}", toml("joe"));
     assert!(toml("vmail").contains("domains = [\"far.example\"]\nhold = true"), "{}", toml("vmail"));
 }
+
+#[test]
+fn next_hops_see_the_certificate_of_the_smtp_client() {
+    let two = "smtp_tls_cert_file = /mx.pem\nsmtp_tls_key_file = /mx.key\n";
+    for main in [two, "smtp_tls_chain_files = /mx.key, /mx.pem\n"] {
+        let toml = converted(main, &[("/mx.pem", "x"), ("/mx.key", "x")]).0;
+        assert!(toml.contains("p_key = \"/mx.key\"") && toml.contains("te = \"/mx.pem\""), "{toml}");
+    }
+}

@@ -28,16 +28,14 @@ const DEFINED: &Meanings = &[
     ),
     ("SMART_HOST MAIL_HUB confLOCAL_MAILER", MappedOr(Elsewhere)),
     ("confSERVER_CERT", MappedOr(Refused)),
+    ("confCLIENT_CERT", MappedOr(Elsewhere)),
     (
         "LOCAL_RELAY",
         Note("addresses that clients give have a domain; local programs get the hostname as the domain"),
     ),
     ("QUEUE_DIR", Note("spool.backend = \"queue-dirs\" has several directories, too")),
     ("confPRIVACY_FLAGS", Note("VRFY and EXPN are for nobody by default; see [extensions]")),
-    (
-        "confCACERT confCACERT_PATH confCLIENT_CERT confCLIENT_KEY",
-        Note("tls.ca_file and tls.client_ca_file name authorities; no certificate is shown to next hops"),
-    ),
+    ("confCACERT confCACERT_PATH", Note("tls.ca_file and tls.client_ca_file name authorities")),
     ("confDEF_AUTH_INFO", Note("the login of the [[route]] to SMART_HOST; other next hops get none")),
     ("confAUTH_MECHANISMS confAUTH_OPTIONS", Matters(Refused, NO_SASL)),
     ("confAUTH_REALM", Missing(NO_SASL)),
