@@ -74,9 +74,10 @@ fn finding(step: &Step, claim: &Claim, record: Option<&Record>, seeds: &Seeds) -
     let direction = claim.direction()?.map(|condition| {
         let verdict = judge(condition.window(&theirs));
         let meets_one = here.is_some_and(|interval| Window::ONE.meets(interval));
+        let is_small = theirs.words.is_none() && Window::NO_EFFECT.holds(theirs.range());
         match verdict {
             verdict if !condition.is_effect() || !meets_one => verdict,
-            _ if judge(Window::NO_EFFECT) == Verdict::Agrees => Verdict::NoEffect,
+            _ if !is_small && judge(Window::NO_EFFECT) == Verdict::Agrees => Verdict::NoEffect,
             verdict if verdict.is_told() => Verdict::CannotTell(CROSSES_EDGE.into()),
             verdict => verdict,
         }

@@ -307,7 +307,7 @@ fn count(kept: &[Kept]) -> String {
 /// What the columns of the conclusions mean.
 const METHOD: &str = "Each finding is judged twice. *Direction*: does the statement of the text hold here, as a condition on the ratio that was measured? *Size*: is the effect as large, within \
      the range of the machines of the text (*the text's range*), from half to twice the effect of its one machine on a logarithmic scale (*near the text's figure*), or as written? A finding agrees or differs if the whole interval lies inside or outside; \
-     where the text has an effect, an interval that comes within a hundredth of one does not show it, and if all of it lies within a tenth of one, there is *no effect*; otherwise, with fewer than three rounds, with rounds that lie further apart than half of their median, or with a remark such as a busy machine, it cannot be told.";
+     where the text has an effect, an interval that comes within a hundredth of one does not show it, and if all of it lies within a tenth of one, there is *no effect*, unless the effect of the text is itself that small; otherwise, with fewer than three rounds, with rounds that lie further apart than half of their median, or with a remark such as a busy machine, it cannot be told.";
 
 /// All findings, those that differ first.
 fn ordered(kept: &[Kept]) -> Vec<&Finding> {

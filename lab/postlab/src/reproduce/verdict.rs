@@ -53,7 +53,7 @@ pub(super) const CROSSES_EDGE: &str = "the interval crosses an edge of the predi
 const FEWEST: usize = 3;
 
 impl Prediction {
-    /// Reads `[NUMBER *] ratio(a, b) CONDITION` or `value(a)`, where a name may be a sum of series, `a + b`; the condition is `in seeds`, `near seeds`, `in 0.9..1.1`,
+    /// Reads `[NUMBER *] ratio(a, b) CONDITION` or `value(a)`, where a name may be a sum or a difference of series, `a + b` or `a - b`; the condition is `in seeds`, `near seeds`, `in 0.9..1.1`,
     /// `> 1` or `< 1`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| format!("`{text}`: {why}");
@@ -78,15 +78,17 @@ impl Prediction {
     /// The names of the series.
     pub(super) fn series(&self) -> impl Iterator<Item = &str> {
         let both = std::iter::once(&self.above).chain(&self.below);
-        both.flat_map(|names| names.split('+').map(str::trim))
+        both.flat_map(|names| terms(names).map(|(_, name)| name))
     }
 
     /// The figure of each round: the ratio is formed within a round, where both sides met the same machine.
     pub(super) fn points(&self, series: impl Fn(&str) -> Vec<Option<f64>>) -> Vec<f64> {
         let series = |names: &str| {
-            let all: Vec<Vec<Option<f64>>> = names.split('+').map(|name| series(name.trim())).collect();
-            let rounds = all.iter().map(Vec::len).min().unwrap_or_default();
-            (0..rounds).map(|round| all.iter().map(|one| one[round]).sum()).collect::<Vec<Option<f64>>>()
+            let all: Vec<(f64, Vec<Option<f64>>)> =
+                terms(names).map(|(sign, name)| (sign, series(name))).collect();
+            let rounds = all.iter().map(|(_, one)| one.len()).min().unwrap_or_default();
+            let of = |round: usize| all.iter().map(|(sign, one)| Some(sign * one[round]?)).sum();
+            (0..rounds).map(of).collect::<Vec<Option<f64>>>()
         };
         let above = series(&self.above);
         match &self.below {
@@ -99,6 +101,14 @@ impl Prediction {
             }
         }
     }
+}
+
+/// The series of a sum or a difference, with their signs.
+fn terms(names: &str) -> impl Iterator<Item = (f64, &str)> {
+    names.split(" + ").flat_map(|sum| {
+        let signs = std::iter::once(1.0).chain(std::iter::repeat(-1.0));
+        signs.zip(sum.split(" - ").map(str::trim))
+    })
 }
 
 impl Condition {
@@ -147,6 +157,11 @@ impl Window {
 
     /// The ratios that are printed as one. An interval that begins or ends there has not shown an effect.
     pub(super) const ONE: Self = Self { low: 1.0 / 1.01, high: 1.01 };
+
+    /// Returns whether all of a range is in it.
+    pub(super) fn holds(self, (low, high): (f64, f64)) -> bool {
+        self.low <= low && high <= self.high
+    }
 
     /// Returns whether some value is in both.
     pub(super) fn meets(self, interval: Interval) -> bool {
@@ -217,6 +232,9 @@ mod tests {
             _ => vec![Some(50.0), None, Some(1.0)],
         };
         assert_eq!(prediction.points(series), [20.0]);
+        let difference = Prediction::parse("ratio(one - ten, ten + one) > 1").unwrap();
+        assert_eq!(difference.points(series), [50.0 / 150.0]);
+        assert_eq!(difference.series().collect::<Vec<_>>(), ["one", "ten", "ten", "one"]);
         assert_eq!(Prediction::parse("value(a)").unwrap().condition, None);
         for wrong in ["ratio(a) > 1", "value(a", "ratio(a, b) > x", "ratio(a, b) near 1", "x * value(a)"] {
             assert!(Prediction::parse(wrong).is_err(), "{wrong}");
