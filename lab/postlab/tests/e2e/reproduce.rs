@@ -10,8 +10,13 @@ fn record(disk: &str, times: &[[u32; 3]], busy: f64) -> Value {
         format!("{name} 5000 {time} (1–1, N=1) {sort} (1–1, N=1) 1.02 (1–1, N=1) 1 (1–1, N=1)\n")
     };
     let round = |[priority, filename, host]: &[u32; 3]| {
-        let rows =
-            [("priority", *priority, "1"), ("filename", *filename, "3.5"), ("host", *host, "1.7"), ("none", 99, "0.2")].map(row);
+        let rows = [
+            ("priority", *priority, "1"),
+            ("filename", *filename, "3.5"),
+            ("host", *host, "1.7"),
+            ("none", 99, "0.2"),
+        ]
+        .map(row);
         let output = format!("Sendmail 8 messages queue-read ms\n{}noise\n", rows.concat());
         json!({ "begin": "2026-01-01 00:00:00 +0000", "load_average": "0.10 0.1", "busy_share": busy, "busy_writes": 0.0,
             "runs": [{ "seconds": 1.0, "output": output }] })
