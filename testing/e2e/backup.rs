@@ -4,7 +4,7 @@ use crate::common::{BINARY, Postrider, client::Client, free_address, sink::Sink,
 use std::{
     collections::HashSet,
     fs,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
@@ -505,7 +505,7 @@ fn what_the_history_knows_as_finished_after_the_backup_is_left_out() {
     });
     let archive = daemon.dir.path().join("backup.tar.zst");
     daemon.ask(&["backup", path(&archive)]);
-    let sink = Sink::listen(TcpListener::bind(fast).unwrap(), |_| None);
+    let sink = Sink::at(fast, |_| None);
     daemon.ask(&["queue", "flush"]);
     until("two are delivered", || daemon.counter("delivered") == 2);
     // The machine loses its spool, and nothing else.
@@ -556,7 +556,7 @@ fn recipients_with_one_address_are_restored_one_by_one_and_so_is_what_bounced() 
     daemon.ask(&["backup", path(&archive)]);
     // Of the three recipients with one address, one gets the mail.
     let accepted = AtomicBool::new(false);
-    let sink = Sink::listen(TcpListener::bind(fast).unwrap(), move |line| {
+    let sink = Sink::at(fast, move |line| {
         let is_later =
             |line: &str| line.starts_with("RCPT TO:<x@fast.test>") && accepted.swap(true, Ordering::SeqCst);
         let reply =

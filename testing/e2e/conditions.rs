@@ -8,7 +8,7 @@ use crate::common::{
     tls::{Authority, Client as TlsClient, client_config},
     until,
 };
-use std::{fs, net::TcpListener, process::Command};
+use std::{fs, process::Command};
 
 /// Conditions that hold for a client of the first kind, and for none of the second. Each rule is for one recipient.
 const CONDITIONS: [(&str, &str); 15] = [
@@ -230,7 +230,7 @@ fn the_chosen_route_survives_a_crash_and_mail_of_a_route_that_is_gone_takes_that
         // The rule is gone, and the decision is not.
         let daemon = Postrider::start_in(dir, address, &config(""));
         assert_eq!((daemon.counter("queued"), other.count()), (1, 0));
-        let filter = Sink::listen(TcpListener::bind(dead).unwrap(), |_| None);
+        let filter = Sink::at(dead, |_| None);
         daemon.ask(&["queue", "flush"]);
         until("the filter has it", || filter.count() == 1);
         drop(daemon);

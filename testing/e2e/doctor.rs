@@ -3,12 +3,13 @@
 use crate::common::{
     BINARY, Postrider, free_address,
     names::{NameServer, Record},
+    ports,
     sink::Sink,
 };
 use serde_json::Value;
 use std::{
     fs::{self, Permissions},
-    net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
     os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Output},
@@ -158,7 +159,7 @@ fn a_smarthost_is_connected_to_in_place_of_port_25() {
 #[test]
 fn a_port_of_another_program_and_an_expired_certificate_are_errors() {
     let dir = tempfile::tempdir().unwrap();
-    let other = TcpListener::bind(free_address()).unwrap();
+    let other = ports::listen(free_address());
     let mut parameters = rcgen::CertificateParams::new(vec!["mx.test".to_owned()]).unwrap();
     parameters.not_before = rcgen::date_time_ymd(2020, 1, 1);
     parameters.not_after = rcgen::date_time_ymd(2020, 3, 1);

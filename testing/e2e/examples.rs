@@ -18,7 +18,7 @@ use crate::{
 use std::{
     fs,
     io::Write as _,
-    net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -43,7 +43,7 @@ fn names() -> NameServer {
 }
 
 fn sink(address: &str) -> Sink {
-    Sink::listen(TcpListener::bind(address).unwrap(), |_| None)
+    Sink::at(address.parse().unwrap(), |_| None)
 }
 
 fn folder(name: &str) -> PathBuf {

@@ -10,7 +10,7 @@ use crate::common::{
 };
 use std::{
     fs,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     process::Stdio,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -375,10 +375,7 @@ fn etrn_starts_the_queue_of_a_domain_for_clients_that_may() {
     until("the destinations are suspended", || {
         has_failed(&down.to_string()) && has_failed(&other.to_string())
     });
-    let (back, elsewhere) = (
-        Sink::listen(TcpListener::bind(down).unwrap(), |_| None),
-        Sink::listen(TcpListener::bind(other).unwrap(), |_| None),
-    );
+    let (back, elsewhere) = (Sink::at(down, |_| None), Sink::at(other, |_| None));
     say(&mut client, "ETRN mx.test", "459 4.7.1");
     say(&mut client, "ETRN queued.test", "253 2.0.0 Ok, 2 pending messages");
     until("the mail leaves", || back.count() == 2);
@@ -417,7 +414,7 @@ fn etrn_means_subdomains_by_their_routes_and_mail_that_requires_tls() {
     };
     until("both wait", || is_suspended(down) && is_suspended(secure));
     say(&mut client, "ETRN secure.test", "253 2.0.0 Ok, 1 pending messages");
-    let back = Sink::listen(TcpListener::bind(down).unwrap(), |_| None);
+    let back = Sink::at(down, |_| None);
     say(&mut client, "ETRN sub.test", "251 2.0.0");
     say(&mut client, "ETRN @sub.test", "250 2.0.0");
     until("the mail leaves", || back.count() == 1);

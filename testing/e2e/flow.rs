@@ -5,7 +5,6 @@ use std::{
     collections::HashMap,
     fs,
     io::Write as _,
-    net::TcpListener,
     path::{Path, PathBuf},
     sync::mpsc,
     time::Instant,
@@ -485,7 +484,7 @@ fn a_dead_destination_is_probed_and_not_each_message_retried() {
     // Probes go on for as long as the machine takes to send all this; they are still few.
     assert!(suspended(&daemon) < count as usize / 10, "only probes");
     assert_eq!(daemon.counter("queued"), count);
-    let sink = Sink::listen(TcpListener::bind(address).unwrap(), |_| None);
+    let sink = Sink::at(address, |_| None);
     until("all have arrived", || sink.count() as u64 >= count);
     until("the queue is empty", || daemon.counter("queued") == 0);
     assert_eq!(sink.count() as u64, count, "each once");

@@ -2,7 +2,7 @@
 
 use crate::common::{Postrider, client::Client, free_address, sink::Sink, until};
 use std::{
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     sync::{Arc, Mutex},
 };
 
@@ -38,7 +38,7 @@ fn the_sort_order_of_a_group_decides_which_message_goes_first_after_an_outage() 
     let group = "[[queue_group]]\nname = \"news\"\nsender_domains = [\"news.test\"]\norder = \"priority\"\n";
     let daemon = Postrider::start(&config(address, group));
     queue_sizes(&daemon, &[9000, 100, 5000, 3000, 7000]);
-    let sink = Sink::listen(TcpListener::bind(address).unwrap(), |_| None);
+    let sink = Sink::at(address, |_| None);
     daemon.ask(&["queue", "flush"]);
     until("all have arrived", || sink.count() == 5);
     assert_eq!(subjects(&sink), ["100", "3000", "5000", "7000", "9000"]);
@@ -56,13 +56,11 @@ fn a_queue_run_delivers_in_its_order_and_says_what_it_took() {
     assert_eq!((&sorted["messages"], &sorted["time_to_empty_us"]), (&3.into(), &serde_json::Value::Null));
     let (dir, _) = daemon.kill();
 
-    let sink = Sink::listen(TcpListener::bind(address).unwrap(), |command| {
-        command.contains("RCPT").then(|| "450 4.2.0 not yet".to_owned())
-    });
+    let sink = Sink::at(address, |command| command.contains("RCPT").then(|| "450 4.2.0 not yet".to_owned()));
     let ran = run_queue(dir.path(), "time");
     assert_eq!((&ran["deferred"], &ran["delivered"]), (&3.into(), &0.into()));
     drop(sink);
-    let sink = Sink::listen(TcpListener::bind(address).unwrap(), |_| None);
+    let sink = Sink::at(address, |_| None);
     let ran = run_queue(dir.path(), "priority");
     assert_eq!(
         (&ran["messages"], &ran["delivered"], &ran["order"]),
@@ -80,14 +78,12 @@ fn a_run_over_queue_directories_opens_each_envelope_in_its_turn() {
     let daemon = Postrider::start(&format!("backend = \"queue-dirs\"\n{}", config(address, "")));
     queue_sizes(&daemon, &[300, 100, 200]);
     let (dir, _) = daemon.kill();
-    let sink = Sink::listen(TcpListener::bind(address).unwrap(), |command| {
-        command.contains("RCPT").then(|| "450 4.2.0 not yet".to_owned())
-    });
+    let sink = Sink::at(address, |command| command.contains("RCPT").then(|| "450 4.2.0 not yet".to_owned()));
     for order in ["modification", "random", "none"] {
         assert_eq!(run_queue(dir.path(), order)["deferred"], 3, "{order}");
     }
     drop(sink);
-    let sink = Sink::listen(TcpListener::bind(address).unwrap(), |_| None);
+    let sink = Sink::at(address, |_| None);
     let ran = run_queue(dir.path(), "filename");
     assert_eq!((&ran["messages"], &ran["delivered"]), (&3.into(), &3.into()));
     assert_eq!(subjects(&sink), ["300", "100", "200"]);

@@ -10,7 +10,7 @@ use crate::common::{BINARY, Postrider, client::Client, free_address, sink::Sink,
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     time::{Instant, SystemTime},
@@ -252,7 +252,7 @@ fn compare(ours: &Arrivals, theirs: &Arrivals) {
 
 /// A next hop at an address where nobody listened before.
 fn sink_at(address: SocketAddr) -> Sink {
-    Sink::listen(TcpListener::bind(address).unwrap(), |_| None)
+    Sink::at(address, |_| None)
 }
 
 #[test]

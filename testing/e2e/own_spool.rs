@@ -3,7 +3,7 @@
 use crate::common::{BINARY, Postrider, client::Client, free_address, sink::Sink, until};
 use std::{
     fs,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -90,7 +90,7 @@ fn a_groups_mail_lies_in_its_own_queue_directories_and_survives_a_kill() {
         serde_json::from_str(&said(dir.path(), &["queue", "run", "--dry-run", "--json"])).unwrap();
     assert_eq!(dry["messages"], 7);
 
-    let sink = Sink::listen(TcpListener::bind(next_hop).unwrap(), |_| None);
+    let sink = Sink::at(next_hop, |_| None);
     let daemon = start(dir, address, next_hop);
     daemon.ask(&["queue", "flush"]);
     until("all have arrived", || daemon.counter("delivered") == 9);
@@ -112,7 +112,7 @@ fn a_queue_run_serves_every_spool_and_a_bounce_lies_beside_its_cause() {
     until("the next hop is known to be down", || daemon.ask(&["queue", "list"]).contains("refused"));
     let (dir, address) = daemon.kill();
 
-    let sink = Sink::listen(TcpListener::bind(next_hop).unwrap(), |command| {
+    let sink = Sink::at(next_hop, |command| {
         let verdicts = [("gone@", "550 5.1.1 no such user"), ("RCPT TO:<a@", "450 4.2.0 not yet")];
         verdicts.iter().find(|(part, _)| command.contains(part)).map(|(_, reply)| (*reply).to_owned())
     });
@@ -123,7 +123,7 @@ fn a_queue_run_serves_every_spool_and_a_bounce_lies_beside_its_cause() {
     assert_eq!(counts(dir.path()), [0, 1]);
     drop(sink);
 
-    let sink = Sink::listen(TcpListener::bind(next_hop).unwrap(), |_| None);
+    let sink = Sink::at(next_hop, |_| None);
     let daemon = start(dir, address, next_hop);
     daemon.ask(&["queue", "flush"]);
     until("the report has arrived", || sink.count() == 1);

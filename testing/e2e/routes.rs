@@ -43,9 +43,8 @@ fn mail_takes_the_fallback_while_the_next_hop_cannot_be_reached() {
     send(&daemon, "one@b.test");
     until("the fallback has it", || backup.count() == 1);
     // A next hop that answers gets the mail, also mail that it refuses.
-    let main = Sink::listen(TcpListener::bind(dead).unwrap(), |command| {
-        command.starts_with("RCPT TO:<bad@").then(|| "550 5.1.1 no".to_owned())
-    });
+    let main =
+        Sink::at(dead, |command| command.starts_with("RCPT TO:<bad@").then(|| "550 5.1.1 no".to_owned()));
     until("the next hop has some", || {
         send(&daemon, "two@b.test");
         main.count() > 0
@@ -241,7 +240,7 @@ fn the_choice_of_a_map_is_stored_with_the_message() {
     let (dir, listens) = daemon.kill();
     fs::remove_file(dir.path().join("domains")).unwrap();
     let daemon = Postrider::start_in(dir, listens, &config);
-    let sink = Sink::listen(TcpListener::bind(address).unwrap(), |_| None);
+    let sink = Sink::at(address, |_| None);
     until("it is delivered", || sink.count() == 1);
     assert_eq!(other.count(), 0);
     let mut client = Client::connect(daemon.address).unwrap();

@@ -114,7 +114,7 @@ fn a_next_hop_that_does_not_answer_is_a_temporary_error() {
     assert!(reply.starts_with("451 4.4.1"), "{reply}");
     assert!(begun.elapsed() < Duration::from_secs(150));
     drop(silent);
-    let _next = Sink::listen(TcpListener::bind(dead).unwrap(), |_| None);
+    let _next = Sink::at(dead, |_| None);
     until("the next hop is back", || rcpt(daemon.address, "joe@b.test").starts_with("250"));
 }
 

@@ -47,6 +47,11 @@ impl Sink {
         Self::listen(TcpListener::bind("127.0.0.1:0").unwrap(), script)
     }
 
+    /// One at an address of `free_address`.
+    pub fn at(address: SocketAddr, script: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self::listen(super::ports::listen(address), script)
+    }
+
     pub fn listen(
         listener: TcpListener,
         script: impl Fn(&str) -> Option<String> + Send + Sync + 'static,

@@ -146,9 +146,7 @@ fn recipients_that_exim_has_finished_are_left_out() {
     client.write(b"Subject: x\r\n\r\nx\r\n.\r\n").unwrap();
     assert_eq!(client.reply().unwrap().0, 250);
     drop(running);
-    let first = Sink::listen(TcpListener::bind(next_hop).unwrap(), |command| {
-        command.contains("left@").then(|| "450 4.2.0 later".to_owned())
-    });
+    let first = Sink::at(next_hop, |command| command.contains("left@").then(|| "450 4.2.0 later".to_owned()));
     exim.run(&["-qff"]);
     assert_eq!(arrived_recipients(&first), 1, "{}", exim.log());
 

@@ -9,7 +9,7 @@ use crate::common::{
 use std::{
     collections::BTreeSet,
     env,
-    net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
     path::Path,
     process::{Command, Stdio},
 };
@@ -112,9 +112,8 @@ impl World {
     /// Returns the hosts, with the certificate of the provider in a directory. None where one cannot be started.
     pub(crate) fn start(certificates: &Path) -> Option<Self> {
         let names = names();
-        let sink = |(name, address): (&'static str, &str)| {
-            (name, Sink::listen(TcpListener::bind(address).unwrap(), |_| None))
-        };
+        let sink =
+            |(name, address): (&'static str, &str)| (name, Sink::at(address.parse().unwrap(), |_| None));
         let sinks = [
             ("mx.far", "203.0.113.20:25"),
             ("mx.org", "203.0.113.21:25"),
