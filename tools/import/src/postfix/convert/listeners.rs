@@ -363,8 +363,8 @@ fn addresses(context: &mut Context<'_>, host: Option<&str>) -> Vec<IpAddr> {
     addresses
 }
 
-/// The certificate and the key of listeners (`smtpd`) or for next hops (`smtp`).
-fn certificate_pair(context: &mut Context<'_>, side: &str) -> Option<(String, String)> {
+/// The setting, the certificate and the key of listeners (`smtpd`) or of the client for next hops (`smtp`).
+fn certificate_pair(context: &mut Context<'_>, side: &str) -> Option<(String, String, String)> {
     let [chains, cert, key] =
         ["chain_files", "cert_file", "key_file"].map(|name| format!("{side}_tls_{name}"));
     if let Some(files) = context.given(&chains).filter(|files| !files.trim().is_empty()) {
@@ -373,49 +373,33 @@ fn certificate_pair(context: &mut Context<'_>, side: &str) -> Option<(String, St
             context.note(&chains, "only the first certificate is used; others are for [[certificate]]");
         }
         let first = files.first().cloned().unwrap_or_default();
-        return Some((files.get(1).cloned().unwrap_or_else(|| first.clone()), first));
+        return Some((chains, files.get(1).cloned().unwrap_or_else(|| first.clone()), first));
     }
-    let certificate = context.given(&cert).filter(|file| !file.is_empty() && file != "none")?;
-    let key = context.given(&key).filter(|file| !file.is_empty());
-    Some((certificate.clone(), key.unwrap_or(certificate)))
+    let (certificate, key) = (context.given(&cert), context.given(&key));
+    let certificate = certificate.filter(|file| !file.is_empty() && file != "none")?;
+    Some((cert, certificate.clone(), key.filter(|file| !file.is_empty()).unwrap_or(certificate)))
 }
 
 fn certificates(context: &mut Context<'_>) {
-    let pair = certificate_pair(context, "smtpd");
-    if let Some((certificate, key)) = pair {
-        let missing: Vec<&String> =
-            [&certificate, &key].into_iter().filter(|file| !context.files.exists(Path::new(file))).collect();
-        if missing.is_empty() {
-            let from = context.place("smtpd_tls_cert_file");
-            context.draft.set("[tls]", "certificate", certificate, &from);
-            context.draft.set("[tls]", "key", key, "");
-        } else {
-            let text = format!(
-                "cannot read {}: a certificate is made at each start, which clients that verify it refuse; write tls.certificate and tls.key",
-                missing[0]
-            );
-            let name = if context.main.explicit("smtpd_tls_chain_files").is_some() {
-                "smtpd_tls_chain_files"
-            } else {
-                "smtpd_tls_cert_file"
-            };
-            context.effect(Effect::Refused, name, text);
-        }
-    }
-    if let Some((certificate, key)) = certificate_pair(context, "smtp") {
-        let name = ["smtp_tls_chain_files", "smtp_tls_cert_file"]
-            .into_iter()
-            .find(|name| context.main.explicit(name).is_some())
-            .unwrap_or("smtp_tls_cert_file");
+    for (side, [certificate_key, key_key]) in
+        [("smtpd", ["certificate", "key"]), ("smtp", ["next_hop_certificate", "next_hop_key"])]
+    {
+        let Some((name, certificate, key)) = certificate_pair(context, side) else { continue };
         let absent = [&certificate, &key].into_iter().find(|file| !context.files.exists(Path::new(file)));
-        match absent.cloned() {
-            Some(file) => {
-                context.missing(name, format!("cannot read {file}: next hops are shown no certificate"));
-            }
+        match absent {
             None => {
-                let from = context.place(name);
-                context.draft.set("[tls]", "next_hop_certificate", certificate, &from);
-                context.draft.set("[tls]", "next_hop_key", key, "");
+                let from = context.place(&name);
+                context.draft.set("[tls]", certificate_key, certificate, &from);
+                context.draft.set("[tls]", key_key, key, "");
+            }
+            Some(file) if side == "smtpd" => {
+                let text = format!(
+                    "cannot read {file}: a certificate is made at each start, which clients that verify it refuse; write tls.certificate and tls.key"
+                );
+                context.effect(Effect::Refused, &name, text);
+            }
+            Some(file) => {
+                context.missing(&name, format!("cannot read {file}: next hops are shown no certificate"));
             }
         }
     }

@@ -381,3 +381,19 @@ fn the_default_login_is_that_of_the_smarthost() {
     assert!(draft.as_toml().contains("user = \"bob\""), "{}", draft.as_toml());
     assert!(draft.files.iter().any(|file| file.content == "secret\n" && file.is_secret));
 }
+
+#[test]
+fn the_certificate_for_next_hops_and_its_key_are_mapped_from_both_files() {
+    const FILES: MemoryFiles = MemoryFiles(&[("/c", "certificate"), ("/k", "key")]);
+    let mc: &[u8] = b"define(`confCLIENT_CERT', `/c')dnl\ndefine(`confCLIENT_KEY', `/k')dnl\n";
+    let cf: &[u8] = b"V10/Debian\nO ClientCertFile=/c\nO ClientKeyFile=/k\n";
+    for (mc, cf) in [(Some(mc), None), (None, Some(cf))] {
+        let (draft, report) = convert(mc, cf, "/etc/mail", &FILES).unwrap();
+        let toml = draft.as_toml();
+        assert!(
+            toml.contains("next_hop_certificate = \"/c\"") && toml.contains("next_hop_key = \"/k\""),
+            "{toml}"
+        );
+        assert!(report.to_string().contains("settings: 2 mapped, 0 with a note, 0 without"), "{report}");
+    }
+}

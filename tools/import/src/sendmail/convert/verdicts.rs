@@ -20,7 +20,7 @@ const NO_RULES: &str = "rule sets have no counterpart: write routes, rules and m
 const DEFINED: &Meanings = &[
     (
         "confDOMAIN_NAME LUSER_RELAY CYRUSV2_MAILER_ARGS ALIAS_FILE confTO_QUEUERETURN confTO_QUEUEWARN confMAX_MESSAGE_SIZE \
-         confMAX_RCPTS_PER_MESSAGE confMAX_HOP confMAX_DAEMON_CHILDREN confSERVER_KEY _USE_ETC_MAIL_ confPID_FILE \
+         confMAX_RCPTS_PER_MESSAGE confMAX_HOP confMAX_DAEMON_CHILDREN confSERVER_KEY confCLIENT_KEY _USE_ETC_MAIL_ confPID_FILE \
          confLOG_LEVEL confDONT_PROBE_INTERFACES confSERVICE_SWITCH_FILE confDEF_USER_ID confTRUSTED_USER STATUS_FILE \
          HELP_FILE confTO_IDENT confCT_FILE confCW_FILE confDELIVERY_MODE confHOST_STATUS_DIRECTORY \
          confDONT_BLAME_SENDMAIL confUNSAFE_GROUP_WRITES confINPUT_MAIL_FILTERS",
@@ -156,7 +156,7 @@ const MACROS: &Meanings = &[
 const OPTIONS: &Meanings = &[
     (
         "AliasFile MaxMessageSize MaxRecipientsPerMessage MaxHopCount MaxDaemonChildren DaemonPortOptions \
-         Timeout.queuereturn Timeout.queuewarn ServerCertFile ServerKeyFile QueueDirectory PidFile InputMailFilters",
+         Timeout.queuereturn Timeout.queuewarn ServerCertFile ServerKeyFile ClientCertFile ClientKeyFile QueueDirectory PidFile InputMailFilters",
         Mapped,
     ),
     ("DefaultAuthInfo", Note("the login of the [[route]] to SMART_HOST; other next hops get none")),

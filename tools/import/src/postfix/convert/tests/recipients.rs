@@ -163,3 +163,10 @@ fn where_every_name_of_other_domains_exists_a_rule_has_the_accounts_and_aliases(
         "accounts that cannot be read are no reason to refuse"
     );
 }
+
+#[test]
+fn a_key_without_its_certificate_is_no_setting_without_counterpart() {
+    let keys = "smtpd_tls_key_file = /k\nsmtp_tls_key_file = /k\n";
+    let [toml, report, _] = with(keys, &[("/k", "key")], "");
+    assert!(!toml.contains("/k") && report.contains("0 without counterpart"), "{toml}{report}");
+}
