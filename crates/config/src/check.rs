@@ -11,7 +11,7 @@ mod rules;
 mod spool;
 
 use crate::{
-    certificate::{self, Unusable},
+    certificate::{self, Chain, Unusable},
     choice::LogFormat,
     group::QueueGroup,
     listen_address::ListenAddress,
@@ -222,19 +222,12 @@ impl Check<'_, '_> {
         self.key_pair(next_hops);
         for certificate in &s.certificates {
             let path = |key: &str| format!("certificate[{}].{key}", certificate.number);
-            let chain = self.pem(&path("chain"), Some(&certificate.chain), certificate::chain);
-            let key = self.pem(&path("key"), Some(&certificate.key), certificate::key);
-            if let Some(names) = chain.as_ref().map(|chain| certificate::names(&chain[0]))
-                && names.is_empty()
-            {
+            let (chain_file, key_file) = (Some(&*certificate.chain), Some(&*certificate.key));
+            let chain = self.key_and_chain((&path("chain"), chain_file), (&path("key"), key_file));
+            if chain.is_some_and(|chain| certificate::names(&chain[0]).is_empty()) {
                 let what = format!("{}: the certificate has no host name", certificate.chain.display());
                 let help = "name a certificate with names (subjectAltName), or put this one into [tls]";
                 self.problem(&path("chain"), what, "no name", help);
-            }
-            if let (Some(chain), Some(key)) = (chain, key)
-                && let Err(unusable) = certificate::pair(chain, key, &certificate.key)
-            {
-                self.unusable(&path("key"), unusable);
             }
         }
         self.pem("tls.client_ca_file", s.tls.client_ca_file.as_deref(), certificate::authorities);
@@ -255,13 +248,23 @@ impl Check<'_, '_> {
             }
             _ => {}
         }
-        let chain = self.pem(&of_certificate, chain_file.as_deref(), certificate::chain);
-        let signing = self.pem(&of_key, key_file.as_deref(), certificate::key);
-        if let (Some(chain), Some(signing), Some(path)) = (chain, signing, key_file)
-            && let Err(unusable) = certificate::pair(chain, signing, path)
+        self.key_and_chain((&of_certificate, chain_file.as_deref()), (&of_key, key_file.as_deref()));
+    }
+
+    /// Reads a certificate and its key, each a setting with its file, which must belong together; returns the certificate.
+    fn key_and_chain(
+        &mut self,
+        (chain_path, chain_file): (&str, Option<&Path>),
+        (key_path, key_file): (&str, Option<&Path>),
+    ) -> Option<Chain> {
+        let chain = self.pem(chain_path, chain_file, certificate::chain);
+        let key = self.pem(key_path, key_file, certificate::key);
+        if let (Some(chain), Some(key), Some(file)) = (chain.clone(), key, key_file)
+            && let Err(unusable) = certificate::pair(chain, key, file)
         {
-            self.unusable(&of_key, unusable);
+            self.unusable(key_path, unusable);
         }
+        chain
     }
 
     fn sign(&mut self, s: &Settings) {

@@ -72,21 +72,18 @@ fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
     }
     let tls = settings.tls.certificate.as_deref().zip(settings.tls.key.as_deref());
     let (mut names, mut can_read_all) = (Vec::new(), true);
-    for (chain, key) in pairs(settings) {
+    let listeners = pairs(settings).map(|pair| (pair, true));
+    for ((chain, key), is_listener) in listeners.chain(shown_pair(settings).map(|pair| (pair, false))) {
         // What cannot be read is an error elsewhere.
         let read = certificate::chain(&chain);
-        can_read_all &= read.is_ok();
+        can_read_all &= read.is_ok() || !is_listener;
         if let Ok(read) = read {
-            names.extend(certificate::names(&read[0]));
+            if is_listener {
+                names.extend(certificate::names(&read[0]));
+            }
             let expires = expires_seconds(&read[0]).zip(now);
             warnings.extend(expires.and_then(|(expires, now)| expiry(&chain, expires, now)));
         }
-        warnings.extend(readable_by_all(&key));
-    }
-    if let Some((chain, key)) = shown_pair(settings) {
-        let read = certificate::chain(&chain).ok();
-        let expires = read.and_then(|read| expires_seconds(&read[0])).zip(now);
-        warnings.extend(expires.and_then(|(expires, now)| expiry(&chain, expires, now)));
         warnings.extend(readable_by_all(&key));
     }
     for file in settings.sign.iter().filter_map(config::Sign::file) {
