@@ -56,10 +56,16 @@ const METHODS: [Method; 5] = [
     ("serde_json", by_json),
 ];
 
-/// Returns whether [`LogFormatArgs`] may ask for sendmail's formatter here.
+/// Returns why [`LogFormatArgs`] may not ask for sendmail's formatter here.
 #[must_use]
-pub fn has_libsm() -> bool {
-    Program::compile().is_ok()
+pub fn missing_libsm() -> Option<String> {
+    Program::compile().err()
+}
+
+/// A row of the table, with what returns the seconds of a round: none if a signal stopped it.
+struct Way<'p> {
+    name: &'static str,
+    measure: Box<dyn Fn() -> Result<Option<f64>, String> + 'p>,
 }
 
 /// As the program in C names them, and the table.
@@ -73,33 +79,36 @@ pub fn run(args: &LogFormatArgs) -> Result<(), String> {
         move || stop.store(true, Relaxed)
     })?;
     let program = args.sendmail.then(Program::compile).transpose()?;
-    let names = METHODS.iter().map(|(name, _)| *name);
-    let names: Vec<&str> = names.chain(program.iter().flat_map(|_| IN_C.map(|(_, shown)| shown))).collect();
-    let progress = Progress::new("log-format", u64::from(args.rounds.count) * names.len() as u64);
-    let mut figures: Vec<(Figure, Figure)> = names.iter().map(|_| (Figure::new(), Figure::new())).collect();
+    let lines = args.lines;
+    let own =
+        METHODS.map(|(name, method)| Way { name, measure: Box::new(move || Ok(measure(method, lines))) });
+    let in_c = program.iter().flat_map(|program| {
+        IN_C.map(|(function, name)| Way {
+            name,
+            measure: Box::new(move || program.run(function, lines).map(|(seconds, _)| Some(seconds))),
+        })
+    });
+    let mut ways: Vec<(Way<'_>, Figure, Figure)> =
+        own.into_iter().chain(in_c).map(|way| (way, Figure::new(), Figure::new())).collect();
+    let progress = Progress::new("log-format", u64::from(args.rounds.count) * ways.len() as u64);
     // Round for round, so that noise meets all of them.
     for _ in 0..args.rounds.count {
-        for (i, (rate, cost)) in figures.iter_mut().enumerate() {
+        for (way, rate, cost) in &mut ways {
             if stop.load(Relaxed) {
                 break;
             }
-            let seconds = match (METHODS.get(i), &program) {
-                (Some((_, method)), _) => measure(*method, args.lines),
-                (None, Some(program)) => Some(program.run(IN_C[i - METHODS.len()].0, args.lines)?.0),
-                (None, None) => None,
-            };
-            let Some(seconds) = seconds else { break };
-            rate.push(f64::from(args.lines) / seconds / 1e6);
-            cost.push(seconds * 1e9 / f64::from(args.lines));
+            let Some(seconds) = (way.measure)()? else { break };
+            rate.push(f64::from(lines) / seconds / 1e6);
+            cost.push(seconds * 1e9 / f64::from(lines));
             progress.step();
         }
     }
     drop(progress);
-    let hand = figures[2].1.median().unwrap_or_default();
+    let hand = ways[2].2.median().unwrap_or_default();
     let mut table = Table::new(args.format, &COLUMNS, None);
-    for (name, (rate, cost)) in names.iter().zip(&figures) {
+    for (way, rate, cost) in &ways {
         let ratio = cost.median().unwrap_or_default() / hand.max(1e-9);
-        table.row([(*name).into(), rate.into(), cost.into(), Cell::Number(ratio, 2)]);
+        table.row([way.name.into(), rate.into(), cost.into(), Cell::Number(ratio, 2)]);
     }
     table.finish();
     Ok(())

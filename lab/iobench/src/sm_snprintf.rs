@@ -5,7 +5,6 @@ use tempfile::TempDir;
 
 const SOURCE: &str = include_str!("sm_snprintf.c");
 
-/// The compiled program.
 #[derive(Debug)]
 pub(crate) struct Program(TempDir);
 

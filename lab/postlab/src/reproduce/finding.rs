@@ -412,6 +412,24 @@ mod tests {
     }
 
     #[test]
+    fn figures_of_records_fill_a_sentence_and_what_there_is_not_is_an_error() {
+        let kept = |record| Kept { step: step(), record, findings: Vec::new() };
+        let all = [kept(Some(record(&[(2500.0, 10.0)]))), kept(None)];
+        let filled = |own: usize, text: &str| fill(text, &all[own], &all);
+        assert_eq!(filled(0, "{value(a)} and {ratio(b, a)}.").unwrap(), "2,500 and 0.0040.");
+        assert_eq!(filled(0, "{x: value(b)}").unwrap(), filled(1, "{x: value(b)}").unwrap());
+        assert_eq!(filled(1, "It was {value(a)}.").unwrap(), "It was (not measured).");
+        for (text, error) in [
+            ("{value(a)", "`}` is missing"),
+            ("{value(z)}", "x has no series z"),
+            ("{y: value(a)}", "there is no such step"),
+        ] {
+            let said = filled(0, text).unwrap_err();
+            assert!(said.contains(error), "{said}");
+        }
+    }
+
+    #[test]
     fn one_of_the_two_verdicts_can_be_told_where_the_other_cannot() {
         let large = judged(Some(&record(&[(14.0, 10.0), (15.0, 10.0), (16.0, 10.0)])));
         let edge = "As fast: 1.50. Size open: the interval crosses an edge of the prediction.";

@@ -171,22 +171,16 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, Failure> {
             .iter()
             .for_each(|what| eprintln!("no note explains why `{what}` cannot be told"));
     }
-    let filled = |kept_step: &Kept| -> Result<Vec<String>, String> {
-        kept_step.findings.iter().map(|finding| fill(&finding.sentence, kept_step, &kept)).collect()
-    };
-    let sentences = kept.iter().map(filled).collect::<Result<Vec<_>, String>>()?;
-    for (kept, sentences) in kept.iter_mut().zip(sentences) {
-        for (finding, sentence) in kept.findings.iter_mut().zip(sentences) {
-            finding.sentence = sentence;
-        }
-    }
+    let of_steps = kept.iter().flat_map(|own| own.findings.iter().map(move |finding| (own, finding)));
+    let sentences = of_steps.map(|(own, finding)| fill(&finding.sentence, own, &kept));
+    let sentences = sentences.collect::<Result<Vec<_>, _>>()?;
+    let all = kept.iter_mut().flat_map(|kept| &mut kept.findings);
+    all.zip(sentences).for_each(|(finding, sentence)| finding.sentence = sentence);
     let mut text = markdown(&kept, &notes.introduction);
     text += &against.as_ref().map(|then| then.markdown(&kept)).unwrap_or_default();
     let page = page::page(&kept, &seeds, against.as_ref(), &notes.introduction);
     if let Some(place) = &args.publish {
-        for Kept { step: _, record, .. } in &kept {
-            record.as_ref().map_or(Ok(()), |record| record.write(place))?;
-        }
+        kept.iter().filter_map(|kept| kept.record.as_ref()).try_for_each(|record| record.write(place))?;
     }
     let place = args.publish.as_ref().unwrap_or(&results);
     Published::of(&kept).write(&place.join(against::NAME))?;

@@ -207,10 +207,7 @@ impl Need {
                 let package = Path::new("/usr/lib/python3/dist-packages/bsddb3");
                 (!package.is_dir()).then(|| "there is no Berkeley DB: install python3-bsddb3".into())
             }
-            Self::Libsm => missing_program(&["cc"], "gcc and libmilter-dev").or_else(|| {
-                let library = iobench::log_format::has_libsm();
-                (!library).then(|| "there is no libsm of sendmail: install libmilter-dev".into())
-            }),
+            Self::Libsm => iobench::log_format::missing_libsm(),
             Self::SlowDisks => {
                 missing_program(&["nbdkit", "nbdfuse", "losetup", "mkfs.ext4"], "nbdkit, libnbd-bin and e2fsprogs")
             }
