@@ -7,9 +7,9 @@ const HEAD: &str = "\
 
 Made from the code by `cargo xtask docs`; do not edit it.
 
-`[metrics] listen` starts an HTTP server with a thread of its own; `/metrics` has all metrics in the text format of Prometheus, or in that of
-OpenMetrics for a client that asks for it (Prometheus does), and
-`/healthz` and `/readyz` answer 200, or 503 with the reason (monitoring.md). `postrider status --prometheus` prints the same without the server.
+With `[metrics] listen`, the daemon has an HTTP server for monitoring. `/metrics` shows all metrics in the text format of Prometheus, or in
+OpenMetrics format for clients that ask for it, as Prometheus does. `/healthz` and `/readyz` answer 200, or 503 with the reason
+([monitoring](monitoring.md)). `postrider status --prometheus` prints the same metrics without the server.
 
 ```toml
 [metrics]
@@ -25,8 +25,8 @@ scrape_configs:
 
 `dist/prometheus.rules.yml` has alerts, and `dist/grafana.json` a dashboard.
 
-All names begin with `postrider_`, except those that every process has; Prometheus knows a counter with the suffix `_total`. The counters of recipients go on after a restart
-and after a crash; all others begin at zero with the process. The counters of connections need `[log] connections = true`, the default.
+All names begin with `postrider_`, except those of the process itself. The counters of recipients continue after a restart or a crash; all
+other counters start at zero with the process. The counters of connections need `[log] connections = true`, the default.
 
 | metric | kind | labels | meaning |
 |---|---|---|---|

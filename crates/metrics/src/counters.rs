@@ -61,13 +61,13 @@ pub(crate) const DOCS: [MetricDoc; 20] = [
         "Recipients that were not tried, because their destination is suspended",
     ),
     doc("messages_completed", &[], "Messages that left the queue"),
-    doc("messages_expired", &[], "Messages of which recipients were returned because of their age"),
+    doc("messages_expired", &[], "Messages with recipients that were returned because of their age"),
     doc("messages_discarded", &[], "Messages or recipients that a rule discarded"),
     doc("notifications", &["kind"], "Notifications about messages"),
     doc(
         "not_mailed",
         &["why"],
-        "Recipients of notifications that failed, about which the postmaster gets no mail of its own",
+        "Failed recipients of notifications, about which the postmaster gets no mail",
     ),
     doc(
         "rejections",

@@ -184,13 +184,13 @@ const ROWS: [Row; 26] = [
     }),
     counter(
         "recipients_moved",
-        "Recipients that another message or spool has, since the spool was made",
+        "Recipients that were moved to another message or spool, since the spool was made",
         |s| s.recipients.moved as f64,
     ),
     gauge("recipients_queued", "Recipients in the queue", |s| s.recipients.queued as f64),
     gauge(
         "recipient_imbalance",
-        "Accepted recipients without a known end: always 0, or mail was lost or invented",
+        "Accepted recipients that are neither queued nor finished: anything but 0 means that mail was lost or duplicated",
         |s| s.recipients.accepted as f64 - s.recipients.finished() as f64 - s.recipients.queued as f64,
     ),
     gauge("queued_messages", "Messages in the queue", |s| s.queued_messages as f64),
@@ -289,13 +289,10 @@ const RESOURCES: [(MetricDoc, OfResource); 2] = {
     }
     [
         (
-            of(
-                "resource_used",
-                "The part of a resource that is in use: docs/monitoring.md has the resources",
-            ),
+            of("resource_used", "How much of a resource is in use; docs/monitoring.md lists the resources"),
             |one| one.used,
         ),
-        (of("resource_max", "All of a resource"), |one| one.max),
+        (of("resource_max", "How much of a resource there is"), |one| one.max),
     ]
 };
 
