@@ -28,6 +28,7 @@ use ahead::Ahead;
 use clap::{Parser, Subcommand};
 use shell::{ALL_MAPS, Done, cargo};
 use std::{path::PathBuf, process::ExitCode, time::Instant};
+use testing::Choice;
 
 /// The chores of this repository.
 #[derive(Debug, Parser)]
@@ -50,10 +51,14 @@ enum Verb {
     Package(package::Package),
     /// Make all files of a release from a clean tree
     Release(release::Options),
-    /// Run every test
+    /// Install the programs that tests talk to, and run every test but the long proofs
     Test {
-        /// Only tests whose name contains this
+        /// Only tests whose name contains this, also of long proofs; nothing is installed
+        #[arg(conflicts_with = "proofs")]
         filter: Option<String>,
+        /// Only the long proofs: generated set-ups beside other mail servers, and the simulator's many cases
+        #[arg(long)]
+        proofs: bool,
     },
     /// Check format, the rules of the house, clippy, and the licences, sources, bans and known vulnerabilities of
     /// all dependencies
@@ -126,7 +131,7 @@ enum Verb {
     },
     /// Run the command of each row of docs/seeds/rows.toml, and record which succeed
     Rows(seeds::trial::Options),
-    /// Run the checks of CI: setup, lint, test, docs --check, the crashes it has time for, and bench
+    /// Run the checks of CI: test, lint, docs --check, the long proofs, the crashes it has time for, and bench
     Ci,
 }
 
@@ -148,7 +153,9 @@ fn run(verb: &Verb) -> Done {
         }
         Verb::Package(package) => package::build(package),
         Verb::Release(options) => release::run_release(options),
-        Verb::Test { filter } => testing::run(filter.as_deref()),
+        Verb::Test { filter: Some(name), .. } => testing::run(Choice::Named(name), || ()),
+        Verb::Test { proofs: true, .. } => testing::run(Choice::Proofs, || ()),
+        Verb::Test { .. } => test(|| ()),
         Verb::Lint => lint(),
         Verb::Advisories { database } => advisories::refresh(database),
         Verb::Docs { site: true, .. } => site::run_build(),
@@ -164,6 +171,12 @@ fn run(verb: &Verb) -> Done {
         Verb::Rows(options) => seeds::trial::run(options),
         Verb::Ci => ci(),
     }
+}
+
+/// What the README names.
+fn test(beside: impl FnOnce()) -> Done {
+    setup::setup()?;
+    testing::run(Choice::Usual, beside)
 }
 
 fn lint() -> Done {
@@ -188,11 +201,11 @@ type Step = (&'static str, fn(&mut Ahead) -> Done);
 
 /// The tests come before what is compiled beside them.
 const STEPS: [Step; 7] = [
-    ("setup", |_| setup::setup()),
-    ("test", |ahead| testing::run_beside(|| ahead.start())),
+    ("test", |ahead| test(|| ahead.start())),
     ("lint", |_| lint()),
     ("docs", |_| docs::run(true)),
     ("site", |_| site::check()),
+    ("proofs", |_| testing::run(Choice::Proofs, || ())),
     ("crash-tests", |_| crash_tests::ci()),
     ("bench", |_| bench::run(false)),
 ];

@@ -3,25 +3,37 @@
 mod programs;
 
 use crate::shell::{self, ALL_MAPS, Done, Failure, cargo_command};
-use programs::TestProgram;
+use programs::{PROOFS, TestProgram};
 use std::io::{self, Write as _};
 
-/// Runs every test whose name contains the filter. Tests that lack a program say so and pass; all of them are listed
-/// again at the end.
-pub(crate) fn run(filter: Option<&str>) -> Done {
-    run_all(filter, || ())
+/// The tests to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice<'a> {
+    /// All but the long proofs.
+    Usual,
+    /// The long proofs.
+    Proofs,
+    /// Those whose name contains this.
+    Named(&'a str),
 }
 
-/// Runs every test, and from the time when all are compiled what `beside` starts.
-pub(crate) fn run_beside(beside: impl FnOnce()) -> Done {
-    run_all(None, beside)
+impl Choice<'_> {
+    fn has(self, program: &TestProgram) -> bool {
+        match self {
+            Self::Usual => !program.is_proof(),
+            Self::Proofs => program.is_proof(),
+            Self::Named(_) => true,
+        }
+    }
 }
 
-fn run_all(filter: Option<&str>, beside: impl FnOnce()) -> Done {
+/// Runs tests, and from the time when all are compiled what `beside` starts. Tests that lack a program say so and pass; all of
+/// them are listed again at the end.
+pub(crate) fn run(choice: Choice<'_>, beside: impl FnOnce()) -> Done {
     let mut seen = Seen::default();
     let done = build(&mut seen).and_then(|programs| {
         beside();
-        run_programs(filter, programs, &mut seen)
+        run_programs(choice, programs, &mut seen)
     });
     for what in &seen.skipped {
         eprintln!("test: SKIPPED: {what}");
@@ -29,18 +41,30 @@ fn run_all(filter: Option<&str>, beside: impl FnOnce()) -> Done {
     done.map_err(|failure| seen.failure(failure))
 }
 
-fn run_programs(filter: Option<&str>, programs: Vec<TestProgram>, seen: &mut Seen) -> Done {
+fn run_programs(choice: Choice<'_>, programs: Vec<TestProgram>, seen: &mut Seen) -> Done {
+    let filter = match choice {
+        Choice::Named(name) => Some(name),
+        Choice::Usual | Choice::Proofs => None,
+    };
     let programs: Result<Vec<_>, _> = programs.into_iter().map(TestProgram::by_module).collect();
-    let programs = programs::longest_first(programs?.into_iter().flatten().collect());
+    let chosen: Vec<_> = programs?.into_iter().flatten().filter(|program| choice.has(program)).collect();
+    if choice == Choice::Proofs && chosen.len() != PROOFS.len() {
+        return Err(format!("test: of {} long proofs {} are there", PROOFS.len(), chosen.len()).into());
+    }
+    let programs = programs::longest_first(chosen);
     let is_good = programs::run(programs, programs::count_at_a_time(), filter, |text| {
         // With the output gone the program's end still counts.
         let _ = io::stdout().write_all(text);
         String::from_utf8_lossy(text).lines().for_each(|line| seen.line(line));
     });
+    let failure = || Failure("test: a test program failed".to_owned());
+    if choice == Choice::Proofs {
+        return is_good.then_some(()).ok_or_else(failure);
+    }
     let mut doc = cargo_command(&["test", "--locked", "--workspace", ALL_MAPS, "--no-fail-fast", "--doc"]);
     doc.args(filter).args(["--", "--show-output"]);
     let doc_done = shell::run_watched(&mut doc, |line| seen.line(line));
-    if is_good { doc_done } else { Err(Failure("test: a test program failed".to_owned())) }
+    if is_good { doc_done } else { Err(failure()) }
 }
 
 /// Builds every test program, and what test programs run.

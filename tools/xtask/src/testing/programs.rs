@@ -14,17 +14,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Programs that run for the longest time. They start first, so that none of them runs alone at the end.
-const LONGEST: [&str; 9] = [
+/// Proofs that take too long for whoever only wants to know whether all is well: generated set-ups beside other mail servers, and
+/// the simulator's many cases. The longest start first, so that none of them runs alone at the end.
+pub(super) const PROOFS: [&str; 6] = [
     "-p postrider --test e2e migration",
-    "-p postrider --test e2e import",
     "-p sim --test relay",
     "-p sim --test errors",
-    "-p postrider --test e2e from_postfix",
+    "-p sim --test targets",
     "-p sim --test cases",
     "-p sim --test mutants",
-    "-p postrider --test e2e programs",
+];
+
+/// The other programs that run for a long time, which start first too.
+const LONGEST: [&str; 6] = [
+    "-p postrider --test e2e from_postfix",
+    "-p postrider --test e2e import",
+    "-p postrider --test e2e rules",
+    "-p postrider --test e2e filters",
     "-p postrider --test e2e verify",
+    "-p lab --test e2e relay",
 ];
 
 /// The programs that are run module by module.
@@ -113,7 +121,12 @@ impl TestProgram {
         (!tests.is_empty()).then(|| [&["--exact"], tests.as_slice()].concat())
     }
 
-    /// The words of [`LONGEST`].
+    /// Returns whether it is one of the long proofs.
+    pub(super) fn is_proof(&self) -> bool {
+        PROOFS.contains(&&*self.name())
+    }
+
+    /// The words of [`PROOFS`] and [`LONGEST`].
     fn name(&self) -> String {
         match &self.module {
             Some((module, _)) => format!("{} {module}", self.arguments),
@@ -159,8 +172,9 @@ pub(super) fn count_at_a_time() -> usize {
 
 /// Returns the programs in the order in which they start.
 pub(super) fn longest_first(mut programs: Vec<TestProgram>) -> Vec<TestProgram> {
-    let place = |program: &TestProgram| LONGEST.iter().position(|long| *long == program.name());
-    programs.sort_by_key(|program| place(program).unwrap_or(LONGEST.len()));
+    let place =
+        |program: &TestProgram| PROOFS.iter().chain(&LONGEST).position(|long| *long == program.name());
+    programs.sort_by_key(|program| place(program).unwrap_or(usize::MAX));
     programs
 }
 
