@@ -357,7 +357,7 @@ fn new_spool(left_out: LeftOut) -> Option<Result<(), String>> {
 /// goes.
 fn delivered_first(left_out: LeftOut) -> Option<Result<(), String>> {
     let config = |sink: &Sink| {
-        format!("deliver_first_timeout = \"50ms\"\n{}durability = \"deliver-first\"\n", sink.route())
+        format!("deliver_first_timeout = \"2s\"\n{}durability = \"deliver-first\"\n", sink.route())
     };
     let (is_deferring, is_silent) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(())));
     let (defers, silent) = (is_deferring.clone(), is_silent.clone());
