@@ -6,7 +6,6 @@ use serde::Deserialize;
 use std::{
     collections::{BTreeMap, VecDeque},
     io::{self, Read as _},
-    num::NonZero,
     path::PathBuf,
     process::{Command, ExitStatus, Stdio},
     sync::{Mutex, mpsc},
@@ -14,10 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Proofs that take too long for whoever only wants to know whether all is well: generated set-ups beside other mail servers, and
-/// the simulator's many cases. The longest start first, so that none of them runs alone at the end.
-pub(super) const PROOFS: [&str; 6] = [
+/// Proofs that take too long for whoever only wants to know whether all is well: importers beside the other mail servers, and the
+/// simulator's many cases. The longest start first, so that none of them runs alone at the end.
+pub(super) const PROOFS: [&str; 8] = [
     "-p postrider --test e2e migration",
+    "-p postrider --test e2e from_postfix",
+    "-p postrider --test e2e import",
     "-p sim --test relay",
     "-p sim --test errors",
     "-p sim --test targets",
@@ -26,11 +27,15 @@ pub(super) const PROOFS: [&str; 6] = [
 ];
 
 /// The other programs that run for a long time, which start first too.
-const LONGEST: [&str; 6] = [
-    "-p postrider --test e2e from_postfix",
-    "-p postrider --test e2e import",
-    "-p postrider --test e2e rules",
+const LONGEST: [&str; 10] = [
     "-p postrider --test e2e filters",
+    "-p postrider --test e2e programs",
+    "-p lab --test e2e stat",
+    "-p postrider --test e2e rules",
+    "-p postrider --test e2e addresses",
+    "-p postrider --test e2e acme",
+    "-p lab --test e2e formats",
+    "-p postrider --test e2e logins",
     "-p postrider --test e2e verify",
     "-p lab --test e2e relay",
 ];
@@ -164,10 +169,10 @@ fn package(id: &str) -> &str {
     }
 }
 
-/// Returns the number of programs that run at a time. Each has a thread for each processor; on a machine with more of them
-/// tests with a time limit would miss it.
+/// Returns the number of programs that run at a time. Most of them wait: two for each processor keep it busy. Each has a thread for
+/// each processor; on a large machine with more of them tests with a time limit would miss it.
 pub(super) fn count_at_a_time() -> usize {
-    thread::available_parallelism().map_or(2, NonZero::get).clamp(2, 8)
+    thread::available_parallelism().map_or(4, |count| 2 * count.get()).clamp(4, 8)
 }
 
 /// Returns the programs in the order in which they start.
