@@ -63,7 +63,7 @@ pub fn missing_libsm() -> Option<String> {
 }
 
 /// A row of the table, with what returns the seconds of a round: none if a signal stopped it.
-struct Way<'p> {
+struct Formatter<'p> {
     name: &'static str,
     measure: Box<dyn Fn() -> Result<Option<f64>, String> + 'p>,
 }
@@ -80,35 +80,35 @@ pub fn run(args: &LogFormatArgs) -> Result<(), String> {
     })?;
     let program = args.sendmail.then(Program::compile).transpose()?;
     let lines = args.lines;
-    let own =
-        METHODS.map(|(name, method)| Way { name, measure: Box::new(move || Ok(measure(method, lines))) });
+    let own = METHODS
+        .map(|(name, method)| Formatter { name, measure: Box::new(move || Ok(measure(method, lines))) });
     let in_c = program.iter().flat_map(|program| {
-        IN_C.map(|(function, name)| Way {
+        IN_C.map(|(function, name)| Formatter {
             name,
             measure: Box::new(move || program.run(function, lines).map(|(seconds, _)| Some(seconds))),
         })
     });
-    let mut ways: Vec<(Way<'_>, Figure, Figure)> =
-        own.into_iter().chain(in_c).map(|way| (way, Figure::new(), Figure::new())).collect();
-    let progress = Progress::new("log-format", u64::from(args.rounds.count) * ways.len() as u64);
+    let mut formatters: Vec<(Formatter<'_>, Figure, Figure)> =
+        own.into_iter().chain(in_c).map(|formatter| (formatter, Figure::new(), Figure::new())).collect();
+    let progress = Progress::new("log-format", u64::from(args.rounds.count) * formatters.len() as u64);
     // Round for round, so that noise meets all of them.
     for _ in 0..args.rounds.count {
-        for (way, rate, cost) in &mut ways {
+        for (formatter, rate, cost) in &mut formatters {
             if stop.load(Relaxed) {
                 break;
             }
-            let Some(seconds) = (way.measure)()? else { break };
+            let Some(seconds) = (formatter.measure)()? else { break };
             rate.push(f64::from(lines) / seconds / 1e6);
             cost.push(seconds * 1e9 / f64::from(lines));
             progress.step();
         }
     }
     drop(progress);
-    let hand = ways[2].2.median().unwrap_or_default();
+    let hand = formatters[2].2.median().unwrap_or_default();
     let mut table = Table::new(args.format, &COLUMNS, None);
-    for (way, rate, cost) in &ways {
+    for (formatter, rate, cost) in &formatters {
         let ratio = cost.median().unwrap_or_default() / hand.max(1e-9);
-        table.row([way.name.into(), rate.into(), cost.into(), Cell::Number(ratio, 2)]);
+        table.row([formatter.name.into(), rate.into(), cost.into(), Cell::Number(ratio, 2)]);
     }
     table.finish();
     Ok(())

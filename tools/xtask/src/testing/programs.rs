@@ -14,14 +14,14 @@ use std::{
 };
 
 /// Proofs that take too long for whoever only wants to know whether all is well: importers beside the other mail servers, and the
-/// simulator's many cases. The longest start first, so that none of them runs alone at the end.
+/// simulator's and the fuzz targets' many cases. The longest start first, so that none of them runs alone at the end.
 pub(super) const PROOFS: [&str; 8] = [
     "-p postrider --test e2e migration",
     "-p postrider --test e2e from_postfix",
     "-p postrider --test e2e import",
     "-p sim --test relay",
     "-p sim --test errors",
-    "-p sim --test targets",
+    "-p fuzz --test targets",
     "-p sim --test cases",
     "-p sim --test mutants",
 ];
