@@ -434,7 +434,7 @@ pub enum Status {
     Waiting,
     /// An attempt is under way.
     InFlight,
-    /// An operator holds it.
+    /// Held by an operator, a rule, a route or a restore.
     Held,
     /// Delivered or returned: nothing is left to do.
     Done,

@@ -36,7 +36,7 @@ pub fn bind_for(path: &Path, mode: u32, owner: Option<u32>, group: Option<u32>) 
     if UnixStream::connect(path).is_ok() {
         return Err(io::Error::new(
             io::ErrorKind::AddrInUse,
-            format!("somebody listens at {}", path.display()),
+            "another program is listening there: stop it, or choose another place",
         ));
     }
     // Another user may own the directory, such as the daemon's user where root binds: the directory and the socket are held by

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 const HEAD: &str = "\
 # Metrics
 
-Made from the code by `cargo xtask docs`; do not edit it.
+Generated from the code by `cargo xtask docs`; do not edit.
 
 With `[metrics] listen`, the daemon has an HTTP server for monitoring. `/metrics` shows all metrics in the text format of Prometheus, or in
 OpenMetrics format for clients that ask for it, as Prometheus does. `/healthz` and `/readyz` answer 200, or 503 with the reason

@@ -93,7 +93,7 @@ pub(crate) const DOCS: [MetricDoc; 20] = [
     ),
     doc("tls_handshakes_failed", &[], "TLS handshakes with clients that failed"),
     doc("destinations_suspended_events", &[], "Suspensions of destinations, and failed probes"),
-    doc("events_dropped", &[], "Events that no log and no counter has, because a disk was too slow"),
+    doc("events_dropped", &[], "Events that were dropped because a disk was too slow"),
 ];
 
 const fn doc(name: &'static str, labels: &'static [&'static str], help: &'static str) -> MetricDoc {

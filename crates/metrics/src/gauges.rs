@@ -276,7 +276,7 @@ const PROCESS: [Row; 6] = [
         s.process.started_seconds
     }),
     gauge("process_open_fds", "Open file descriptors", |s| s.process.open_files as f64),
-    gauge("process_max_fds", "The most open file descriptors", |s| s.process.max_files as f64),
+    gauge("process_max_fds", "Limit of open file descriptors", |s| s.process.max_files as f64),
 ];
 
 /// Reads a value of a resource.
@@ -312,11 +312,10 @@ const SHARES: [(MetricDoc, OfShare); 3] = {
             ),
             |share| share.used,
         ),
-        (of("delivery_share_max", "The most connections of the share"), |share| share.max),
-        (
-            of("delivery_share_waiting", "Destinations without a connection that wait for one of the share"),
-            |share| share.waiting,
-        ),
+        (of("delivery_share_max", "Connection limit of the share"), |share| share.max),
+        (of("delivery_share_waiting", "Destinations that wait for a connection of the share"), |share| {
+            share.waiting
+        }),
     ]
 };
 

@@ -38,7 +38,7 @@ const TRY_AGAIN: &str = "check the resolver, and try again";
 /// The options of `postrider check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The domain, as it stands behind the @ of your addresses
+    /// The part of your addresses after the @
     #[arg(value_name = "DOMAIN")]
     pub domain: String,
     /// Look only at records: do not connect to the domain's mail exchangers

@@ -50,8 +50,8 @@ pub(crate) enum Command {
     ///
     /// Asks for the host name, the domains, the networks, the users and the certificate, unless an option gives them. Writes
     /// a commented configuration and a file of users, and prints the users' passwords (once), the DNS records and the next
-    /// commands. An existing configuration is never overwritten, and existing users are kept. Nothing is asked if standard
-    /// input is not a terminal.
+    /// commands. An existing configuration is never overwritten without --replace, and existing users are kept. Nothing is
+    /// asked if standard input is not a terminal.
     Quickstart(QuickstartArgs),
     /// Check or show the configuration
     Config {
@@ -84,7 +84,7 @@ pub(crate) enum Command {
     /// host name with its reverse name, and a connection to port 25 of another server. No mail is sent. Each question to the
     /// network takes at most 20 seconds. The exit code is 0 if all is well, 1 with warnings, and 2 with errors.
     Doctor(DoctorArgs),
-    /// Check the DNS records of one of your domains, and what to write into them
+    /// Check the DNS records of one of your domains, and print those to add
     ///
     /// Compares what DNS says of the domain with this server and its configuration: where its mail goes (MX) and whether those
     /// servers encrypt with a valid certificate; the name and the reverse name of this host; whether SPF permits the addresses
@@ -127,14 +127,14 @@ pub(crate) enum Command {
     History(HistoryCommand),
     /// Explain where a message is, or what became of it; the same as `postrider queue explain`
     ///
-    /// Shows, for each recipient of a queued message, the status, the last outcome, the next attempt, since when the
-    /// destination has been down, how many other messages wait for it, when the recipient will fail, and a command that helps.
+    /// Shows for each queued recipient its status, the last reply, the next attempt, how long the destination has been down,
+    /// how many other messages wait for it, when it will bounce, and what to type.
     /// The events of the message follow, from the history. If the message has left the queue, the history alone explains it.
     /// With --at, the state at an earlier time is explained from the events up to that time.
     Why(WhyArgs),
     /// Show counters of recipients, and the state of the spool
     ///
-    /// Each accepted recipient is delivered, bounced, expired, deleted or queued; the exit code is 70 if these
+    /// Each accepted recipient is delivered, bounced, expired, deleted, moved or queued; the exit code is 70 if these
     /// counters do not add up.
     ///
     /// Each fault of the stored mail has a line `spool fault:`. `damaged` names a place whose checksum was

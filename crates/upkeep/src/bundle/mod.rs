@@ -159,7 +159,7 @@ fn list(pieces: &[Piece], is_hidden: bool, out: &mut dyn Write) -> io::Result<()
     writeln!(out, "{addresses}")?;
     writeln!(
         out,
-        "No content of mail, no key and no password is in it. Replies of other servers and subjects of rules may tell more than you want."
+        "It contains no message content, keys or passwords. Replies of other servers and names of rules may still reveal more than you want: look before you send it."
     )?;
     out.flush()
 }

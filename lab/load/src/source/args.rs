@@ -38,7 +38,7 @@ pub struct SourceArgs {
     #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "1", require_equals = true,
         value_parser = clap::value_parser!(u16).range(1..))]
     pipeline: Option<u16>,
-    /// TLS, with STARTTLS or from the begin of the connection on; the certificate is not checked
+    /// TLS, with STARTTLS or from the start of the connection; the certificate is not checked
     #[arg(long, value_enum, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "starttls")]
     tls: Option<TlsMode>,
     /// Authenticate with PLAIN, or with LOGIN if that is not offered

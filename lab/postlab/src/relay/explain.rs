@@ -97,7 +97,7 @@ impl Mta {
                  postconf transport_maps             # note the value, to restore it afterwards\n    \
                  postconf -e 'transport_maps = inline:{{ {domain}=smtp:[{host}]:{port} }}'\n    \
                  postfix reload\n\n\
-                 If transport_maps was set, write the old value behind the braces. Afterwards: `postconf -X transport_maps` (or set the \
+                 If transport_maps was set, put the old value after the closing brace. Afterwards: `postconf -X transport_maps` (or set the \
                  old value), `postfix reload`.\n"
             ),
             Self::Exim => format!(
