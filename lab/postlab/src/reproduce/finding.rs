@@ -6,7 +6,7 @@ use super::{
     record::Record,
     seeds::{Figures, Seeds},
     step::{Claim, Step},
-    verdict::{CROSSES_EDGE, Prediction, Verdict, Window},
+    verdict::{NEAR_ONE, Prediction, Verdict, Window},
 };
 use crate::{
     rounds::disagreement,
@@ -78,7 +78,7 @@ fn finding(step: &Step, claim: &Claim, record: Option<&Record>, seeds: &Seeds) -
         match verdict {
             verdict if !condition.is_effect() || !meets_one => verdict,
             _ if !is_small && judge(Window::NO_EFFECT) == Verdict::Agrees => Verdict::NoEffect,
-            verdict if verdict.is_told() => Verdict::CannotTell(CROSSES_EDGE.into()),
+            verdict if verdict.is_told() => Verdict::CannotTell(NEAR_ONE.into()),
             verdict => verdict,
         }
     });

@@ -301,7 +301,7 @@ fn count(kept: &[Kept]) -> String {
 /// What the columns of the conclusions mean.
 const METHOD: &str = "Each finding is judged twice. *Direction*: does the statement of the text hold here, as a condition on the ratio that was measured? *Size*: is the effect as large, within \
      the range of the machines of the text (*the text's range*), from half to twice the effect of its one machine on a logarithmic scale (*near the text's figure*), or as written? A finding agrees or differs if the whole interval lies inside or outside; \
-     where the text has an effect, an interval that comes within a hundredth of one does not show it, and if all of it lies within a tenth of one, there is *no effect*, unless the effect of the text is itself that small; otherwise, with fewer than three rounds, with rounds that lie further apart than half of their median, or with a remark such as a busy machine, it cannot be told.";
+     where the text has an effect, an interval that comes within a hundredth of one does not confirm it: if it also lies wholly within a tenth of one, there is *no effect*, unless the effect of the text is itself that small. Otherwise, with fewer than three rounds, with rounds that lie further apart than half of their median, or with a remark such as a busy machine, it cannot be told.";
 
 /// All findings, those that differ first.
 fn ordered(kept: &[Kept]) -> Vec<&Finding> {
@@ -337,7 +337,9 @@ fn markdown(kept: &[Kept], introduction: &str) -> String {
     for finding in of(|finding| finding.is_answer) {
         let _ = writeln!(out, "{} {} |", figures(finding), plain(&finding.sentence));
     }
-    out.push_str("\nFigures of other machines, which nothing is concluded from:\n\n");
+    out.push_str(
+        "\nFigures that depend on the machine, theirs and this one's; nothing is concluded from them:\n\n",
+    );
     out.push_str("| text | what | theirs | here |\n|---|---|---|---|\n");
     for finding in of(|finding| finding.judged.is_none() && !finding.is_answer) {
         let _ = writeln!(out, "{}", figures(finding));

@@ -40,7 +40,7 @@ pub(super) enum Verdict {
     Above,
     /// All of the interval lies below.
     Below,
-    /// The text has an effect, and all of the interval lies within a tenth of none.
+    /// The text has an effect, and the interval comes within a hundredth of none and lies within a tenth of it.
     NoEffect,
     /// The reason.
     CannotTell(String),
@@ -48,6 +48,9 @@ pub(super) enum Verdict {
 
 /// Why most figures cannot be told.
 pub(super) const CROSSES_EDGE: &str = "the interval crosses an edge of the prediction";
+
+/// Why an effect that is told from none by less than a hundredth is not called one.
+pub(super) const NEAR_ONE: &str = "the interval comes within a hundredth of no effect";
 
 /// Rounds below which nothing can be told: the range of two covers the median as often as not.
 const FEWEST: usize = 3;
