@@ -133,8 +133,8 @@ fn written(rows: &[Row], verdicts: &BTreeMap<String, String>, record: &Record) -
         "{works} of {} rows work: their commands succeeded when `cargo xtask rows` last ran them, most at a \
          reduced size (`try` in that file). The verdict says whether `postlab reproduce` \
          finds the direction of the row's findings again ([how, and with which figures](results/reproduce.md)). \
-         A row has no verdict if it is a tool or a method, if its text has no figure, or if the page has not \
-         measured it yet.\n",
+         A row has no verdict if it is a tool or a method, if its text has no figure, if its figures depend on the \
+         machine or are answered by Postrider alone, or if the page has not measured it yet.\n",
         rows.len(),
     );
     let mut counts = BTreeMap::<&str, usize>::new();
