@@ -259,8 +259,8 @@ impl Check<'_, '_> {
     ) -> Option<Chain> {
         let chain = self.pem(chain_path, chain_file, certificate::chain);
         let key = self.pem(key_path, key_file, certificate::key);
-        if let (Some(chain), Some(key), Some(file)) = (chain.clone(), key, key_file)
-            && let Err(unusable) = certificate::pair(chain, key, file)
+        if let (Some(chain), Some(key), Some(file)) = (&chain, key, key_file)
+            && let Err(unusable) = certificate::pair(chain.clone(), key, file)
         {
             self.unusable(key_path, unusable);
         }

@@ -138,9 +138,9 @@ impl Rules {
 
     fn certificates(&mut self, s: &Settings, source: Option<&Path>) {
         let tls = &s.tls;
-        let shown = [&tls.certificate, &tls.key, &tls.next_hop_certificate, &tls.next_hop_key];
-        let trusted = [&tls.ca_file, &tls.client_ca_file];
-        shown.into_iter().chain(trusted).flatten().for_each(|file| self.readable(file));
+        let pairs = [&tls.certificate, &tls.key, &tls.next_hop_certificate, &tls.next_hop_key];
+        pairs.into_iter().flatten().for_each(|file| self.readable(file));
+        [&tls.ca_file, &tls.client_ca_file].into_iter().flatten().for_each(|file| self.readable(file));
         s.certificates.iter().flat_map(|one| [&one.chain, &one.key]).for_each(|file| self.readable(file));
         s.sign.iter().filter_map(config::Sign::file).for_each(|file| self.readable(file));
         s.routes.iter().filter_map(|route| route.login.as_ref()).for_each(|login| self.secret(&login.secret));
