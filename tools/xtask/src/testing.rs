@@ -11,7 +11,7 @@ use std::io::{self, Write as _};
 pub(crate) enum Choice<'a> {
     /// All but the long proofs.
     Usual,
-    /// The long proofs.
+    /// Those that [`PROOFS`] names.
     Proofs,
     /// Those whose name contains this.
     Named(&'a str),
@@ -57,14 +57,14 @@ fn run_programs(choice: Choice<'_>, programs: Vec<TestProgram>, seen: &mut Seen)
         let _ = io::stdout().write_all(text);
         String::from_utf8_lossy(text).lines().for_each(|line| seen.line(line));
     });
-    let failure = || Failure("test: a test program failed".to_owned());
+    let done = is_good.then_some(()).ok_or_else(|| Failure("test: a test program failed".to_owned()));
     if choice == Choice::Proofs {
-        return is_good.then_some(()).ok_or_else(failure);
+        return done;
     }
     let mut doc = cargo_command(&["test", "--locked", "--workspace", ALL_MAPS, "--no-fail-fast", "--doc"]);
     doc.args(filter).args(["--", "--show-output"]);
     let doc_done = shell::run_watched(&mut doc, |line| seen.line(line));
-    if is_good { doc_done } else { Err(failure()) }
+    done.and(doc_done)
 }
 
 /// Builds every test program, and what test programs run.

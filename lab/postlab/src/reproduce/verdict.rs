@@ -49,7 +49,7 @@ pub(super) enum Verdict {
 /// Why most figures cannot be told.
 pub(super) const CROSSES_EDGE: &str = "the interval crosses an edge of the prediction";
 
-/// Why an effect that is told from none by less than a hundredth is not called one.
+/// Why a figure does not confirm an effect, although all of its interval lies on one side of one.
 pub(super) const NEAR_ONE: &str = "the interval comes within a hundredth of no effect";
 
 /// Rounds below which nothing can be told: the range of two covers the median as often as not.
