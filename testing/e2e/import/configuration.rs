@@ -52,7 +52,7 @@ fn each_configuration_of_postfix_in_the_manual_is_accepted() {
             fs::write(dir.path().join(name), table).unwrap();
         }
         let (_, text) = converted("postfix", dir.path());
-        assert!(text.contains("0 without counterpart") && !text.contains("unknown "), "{block}\n{text}");
+        assert!(text.contains("0 without a counterpart") && !text.contains("unknown "), "{block}\n{text}");
     }
 }
 
@@ -66,7 +66,7 @@ fn the_defaults_of_debian_are_accepted() {
         dc_use_split_config='false'\ndc_hide_mailname=''\ndc_mailname_in_oh='true'\ndc_localdelivery='mail_spool'\n";
     fs::write(dir.path().join("update-exim4.conf.conf"), answers).unwrap();
     let (_, text) = converted("exim", dir.path());
-    assert!(text.contains("0 without counterpart"), "{text}");
+    assert!(text.contains("0 without a counterpart"), "{text}");
     assert!(tree.join("etc/exim4/exim4.conf.template").is_file());
 
     let Some(tree) = crate::common::unpacked("sendmail-bin") else { return };

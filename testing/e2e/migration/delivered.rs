@@ -486,7 +486,8 @@ impl Set {
             let mut words = line.split_whitespace();
             let kind = words.next().unwrap_or_default();
             let name = words.nth(1)?.trim_end_matches(':');
-            let is_told = matches!(kind, "refused" | "taken" | "moved" | "changed" | "opened" | "missing");
+            let is_told =
+                matches!(kind, "refused" | "accepted" | "rerouted" | "changed" | "opened" | "missing");
             let (setting, _) = self.settings.iter().find(|(setting, _)| *setting == name)?;
             is_told.then_some((*setting, line))
         };

@@ -25,8 +25,8 @@ impl Effect {
     fn as_str(self) -> &'static str {
         match self {
             Self::Refused => "refused",
-            Self::Taken => "taken",
-            Self::Elsewhere => "moved",
+            Self::Taken => "accepted",
+            Self::Elsewhere => "rerouted",
             Self::Addresses => "changed",
             Self::Opened => "opened",
         }
@@ -141,19 +141,19 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} settings: {} mapped, {} with a note, {} without counterpart",
+            "{} settings: {} mapped, {} with a note, {} without a counterpart",
             self.entries.len(),
             self.mapped_count(),
             self.note_count(),
             self.missing_count()
         )?;
+        if let count @ 1.. = self.unknown_count() {
+            write!(f, ", {count} unknown")?;
+        }
         if !self.effects.is_empty() {
-            write!(f, ", mail is treated in another way by {}", self.effects.len())?;
+            write!(f, "; {} change what happens to mail", self.effects.len())?;
         }
-        match self.unknown_count() {
-            0 => writeln!(f)?,
-            count => writeln!(f, ", {count} unknown")?,
-        }
+        writeln!(f)?;
         let mut effects: Vec<_> = self.effects.iter().collect();
         effects.sort_by_key(|(effect, ..)| *effect);
         effects
@@ -186,7 +186,7 @@ mod tests {
         report.notes.push("the key was copied".to_owned());
         assert_eq!(
             report.to_string(),
-            "3 settings: 1 mapped, 0 with a note, 1 without counterpart, 1 unknown\n\
+            "3 settings: 1 mapped, 0 with a note, 1 without a counterpart, 1 unknown\n\
              missing  main.cf:2 content_filter: do x\nunknown  main.cf:3 typo\nnote     the key was copied\n"
         );
     }

@@ -117,7 +117,7 @@ pub(crate) enum Command {
     /// Import the configuration and the queue of another mail server
     ///
     /// The other server's files are read and never changed. The configuration becomes a commented file for Postrider, with a
-    /// report on each setting: mapped, mapped with a note, without counterpart and what to do instead, or unknown. Queued
+    /// report on each setting: mapped, mapped with a note, without a counterpart and what to do instead, or unknown. Queued
     /// mail is put into the spool of the configuration in use, with arrival times, attempts and holds; both servers must be
     /// stopped for this. Importing again adds nothing twice, also after a run that was killed.
     #[command(subcommand)]

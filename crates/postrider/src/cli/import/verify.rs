@@ -202,7 +202,7 @@ impl Differences {
             match theirs {
                 Answer::Taken(_) => self
                     .refused
-                    .push(format!("{about}: taken; now nobody can log in ([auth]), as {login} did")),
+                    .push(format!("{about}: accepted; now nobody can log in ([auth]), as {login} did")),
                 _ => self.same_count += 1,
             }
             return;
@@ -211,13 +211,13 @@ impl Differences {
             (Answer::Taken(resolved), Some(reply))
                 if !resolved.is_empty() && resolved.iter().all(|one| one.end == End::Nowhere) =>
             {
-                self.code.push(format!("{about}: taken and then returned; now {reply}"));
+                self.code.push(format!("{about}: accepted and then returned; now {reply}"));
             }
             (Answer::Taken(_), Some(reply)) => {
-                self.refused.push(format!("{about}: taken; now {reply}"));
+                self.refused.push(format!("{about}: accepted; now {reply}"));
             }
             (Answer::Refused { text, .. }, None) => {
-                let kept = ours.kept.first().map_or("taken", String::as_str);
+                let kept = ours.kept.first().map_or("accepted", String::as_str);
                 self.taken.push(format!("{about}: {text}; now {kept}"));
             }
             (Answer::Refused { is_transient, text }, Some(reply))
@@ -247,8 +247,8 @@ impl Differences {
         let Self { same_count, refused, taken, moved, code, not_asked, not_asked_count } = self;
         let lists = [
             ("refused", refused, EXAMPLES_MAX),
-            ("taken", taken, EXAMPLES_MAX),
-            ("moved", moved, EXAMPLES_MAX),
+            ("accepted", taken, EXAMPLES_MAX),
+            ("rerouted", moved, EXAMPLES_MAX),
             ("code", code, 1),
         ];
         for (word, list, most) in lists {

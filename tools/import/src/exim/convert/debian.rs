@@ -46,7 +46,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
     let mut own: Vec<String> = own.collect();
     let mailname = mailname(files);
     if mailname != files.machine().to_lowercase() {
-        report.notes.push(format!("/etc/mailname has {mailname}: names without a domain get the hostname, {}; addresses.masquerade can hide the host", files.machine()));
+        report.notes.push(format!("/etc/mailname has {mailname}: addresses without a domain get the hostname, {}; addresses.masquerade can hide the host", files.machine()));
     }
     if !own.contains(&mailname) {
         own.push(mailname);

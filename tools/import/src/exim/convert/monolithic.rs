@@ -237,7 +237,7 @@ impl Converter<'_> {
             "tls_certificate" | "tls_privatekey" | "tls_advertise_hosts" => Verdict::Mapped,
             "qualify_domain" | "qualify_recipient" if value == self.hostname => Verdict::Mapped,
             "qualify_domain" | "qualify_recipient" => {
-                note("names without a domain get the hostname; addresses.masquerade can hide the host")
+                note("addresses without a domain get the hostname; addresses.masquerade can hide the host")
             }
             "delay_warning" => {
                 let first = list_items(value).into_iter().next().unwrap_or_else(|| "0s".to_owned());
@@ -689,7 +689,7 @@ impl Converter<'_> {
                 self.draft.push(section.with(key, value));
                 if matches!(key, "mbox" | "maildir") {
                     Verdict::Note(format!(
-                        "{AS_DAEMON} the mailboxes; home directories are taken to be below /home"
+                        "{AS_DAEMON} the mailboxes; home directories are assumed to be below /home"
                     ))
                 } else {
                     Verdict::Mapped

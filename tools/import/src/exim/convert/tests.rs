@@ -220,7 +220,7 @@ fn what_cannot_be_read_never_opens_and_is_told() {
     for line in [
         "refused  exim.conf:9 check: deny hosts = !+unknown : 192.0.2.0/24: hosts = !+unknown could not be read: mail that it excepts waits",
         "refused  exim.conf:10 check: accept condition = ${if x}: condition = ${if x} is not known to a rule: the statement accepts nothing",
-        "taken    exim.conf:11 check: deny dnslists = x.test",
+        "accepted exim.conf:11 check: deny dnslists = x.test",
         "accept condition = ${if x}: statements accept mail of other clients for all domains",
     ] {
         assert!(text.contains(line), "{line}: {text}");

@@ -122,7 +122,7 @@ impl<'a> Context<'a> {
             let (host, origin) = (self.hostname.clone(), origin.to_lowercase());
             self.draft.add_file("origin", format!("@{host} @{origin}\n"), false);
             self.draft.extend("[addresses]", "generic", ["text:origin".to_owned()], "myorigin");
-            self.effect(Effect::Addresses, "myorigin", format!("names without a domain get {host} here, and {origin} when the mail leaves; so do clients' senders at {host}, which Postfix left as they were"));
+            self.effect(Effect::Addresses, "myorigin", format!("addresses without a domain get {host} here, and {origin} when the mail leaves; so do clients' senders at {host}, which Postfix left as they were"));
         } else {
             self.mapped("myorigin");
         }

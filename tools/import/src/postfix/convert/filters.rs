@@ -245,7 +245,7 @@ mod tests {
              filter.b]\nmilter = \"unix:/var/spool/postfix/run/b.sock\"\nfor = \"users\"\ntimeout = \"25s\""
         );
         for text in [
-            "taken    main.cf smtpd_milters (default): unix:/run/a.sock: mail of relay.networks does not pass it",
+            "accepted main.cf smtpd_milters (default): unix:/run/a.sock: mail of relay.networks does not pass it",
             "refused  main.cf smtpd_milters (default): unix:/run/b.sock: some services have no such milter",
         ] {
             assert!(report.contains(text), "{text}\n{report}");
@@ -267,7 +267,7 @@ mod tests {
         );
         let (found, report) = filters("smtpd_milters = hash:/x\nnon_smtpd_milters = unix:/y\n", MASTER);
         assert_eq!(found, "");
-        assert!(report.contains("taken    main.cf:1 smtpd_milters: hash:/x"), "{report}");
-        assert!(report.contains("taken    main.cf:2 non_smtpd_milters: unix:/y"), "{report}");
+        assert!(report.contains("accepted main.cf:1 smtpd_milters: hash:/x"), "{report}");
+        assert!(report.contains("accepted main.cf:2 non_smtpd_milters: unix:/y"), "{report}");
     }
 }

@@ -38,8 +38,10 @@ pub(super) fn mailbox(context: &mut Context<'_>, section: Section) -> Option<Sec
     context.mapped("mail_spool_directory");
     if !home.is_empty() {
         let key = if home.ends_with('/') { "maildir" } else { "mbox" };
-        context
-            .note("home_mailbox", format!("home directories are taken to be below /home; {AS_DAEMON} there"));
+        context.note(
+            "home_mailbox",
+            format!("home directories are assumed to be below /home; {AS_DAEMON} there"),
+        );
         return Some(section.with(key, format!("/home/{{local}}/{}", home.trim_end_matches('/'))));
     }
     let spool = context.main.value("mail_spool_directory");

@@ -53,7 +53,7 @@ fn nothing_is_dropped_silently() {
     assert!(
         report
             .to_string()
-            .contains("taken    main.cf:1 content_filter: filters speak the milter protocol here"),
+            .contains("accepted main.cf:1 content_filter: filters speak the milter protocol here"),
         "{report}"
     );
     assert_eq!(of("my_hubs"), Some(&Verdict::Mapped));
@@ -175,7 +175,7 @@ fn access_tables_and_policy_servers_are_rules() {
     assert!(
         report
             .to_string()
-            .contains("taken    main.cf:1 smtpd_recipient_restrictions: reject_rbl_client odd.test"),
+            .contains("accepted main.cf:1 smtpd_recipient_restrictions: reject_rbl_client odd.test"),
         "{report}"
     );
 }
@@ -247,7 +247,7 @@ fn a_domain_that_the_table_leaves_as_it_is_stays_local_although_all_others_go_to
     assert!(routes[0].contains("\"firma.example\"") && routes[0].contains("mbox"), "{routes:?}");
     assert!(routes[1].contains("*.firma.example") && routes[1].contains("mx = true"), "{routes:?}");
     assert!(routes[2].contains("\"*\"") && routes[2].contains("smart.example"), "{routes:?}");
-    assert!(!report.to_string().contains("moved"), "{report}");
+    assert!(!report.to_string().contains("rerouted"), "{report}");
 }
 
 #[test]
@@ -539,7 +539,7 @@ fn transports_that_postrider_does_not_have_hold_the_mail() {
         "{toml}"
     );
     assert!(
-        report.to_string().contains("moved    main.cf:4 transport_maps: b.test: the transport uucp"),
+        report.to_string().contains("rerouted main.cf:4 transport_maps: b.test: the transport uucp"),
         "{report}"
     );
 }
@@ -606,7 +606,7 @@ fn only_accounts_have_mailboxes_of_local_whatever_the_list_of_recipients_says() 
         let (toml, report) = converted(&main, ACCOUNTS);
         assert!(toml.contains("users = [\"postmaster\", \"accounts:/etc/passwd\"]"), "{toml}");
         assert_eq!(toml.contains("reject = \"550 5.1.1 User unknown\""), has_rule, "{toml}");
-        assert!(!report.to_string().contains("taken"), "{report}");
+        assert!(!report.to_string().contains("accepted "), "{report}");
     }
     let hub = "myhostname = mx.test\nmydestination = mx.test\nlocal_transport = smtp:[10.0.0.1]\n";
     let (draft, _) = convert(hub.as_bytes(), MASTER, "/etc/postfix", &MemoryFiles(ACCOUNTS));
@@ -669,18 +669,18 @@ fn what_differs_is_told_with_its_setting() {
         ("smtp_generic_maps = regexp:/etc/postfix/patterns, inline:{a@b.example=c@d.example}", "changed"),
         ("canonical_maps = regexp:/etc/postfix/patterns, inline:{a@b.example=c@d.example}", "changed"),
         ("recipient_bcc_maps = inline:{info=c@d.example}", "changed"),
-        ("transport_maps = regexp:/etc/postfix/patterns", "moved"),
-        ("default_transport = local:", "taken"),
-        ("smtp_fallback_relay = [10.0.0.1]", "moved"),
+        ("transport_maps = regexp:/etc/postfix/patterns", "rerouted"),
+        ("default_transport = local:", "accepted"),
+        ("smtp_fallback_relay = [10.0.0.1]", "rerouted"),
         ("recipient_delimiter = +-", "refused"),
-        ("smtpd_reject_unlisted_sender = yes", "taken"),
+        ("smtpd_reject_unlisted_sender = yes", "accepted"),
         ("smtpd_reject_unlisted_recipient = no", "refused"),
-        ("mailbox_size_limit = 1000", "taken"),
-        ("postscreen_dnsbl_sites = bl.example", "taken"),
-        ("disable_dns_lookups = yes", "moved"),
-        ("myorigin = other.example", "moved"),
-        ("fallback_transport = smtp:[10.0.0.1]", "moved"),
-        ("mailbox_transport_maps = inline:{box=lmtp:unix:x}", "moved"),
+        ("mailbox_size_limit = 1000", "accepted"),
+        ("postscreen_dnsbl_sites = bl.example", "accepted"),
+        ("disable_dns_lookups = yes", "rerouted"),
+        ("myorigin = other.example", "rerouted"),
+        ("fallback_transport = smtp:[10.0.0.1]", "rerouted"),
+        ("mailbox_transport_maps = inline:{box=lmtp:unix:x}", "rerouted"),
         ("canonical_classes = envelope_sender", "changed"),
         ("authorized_submit_users = root", "opened"),
         ("smtpd_tls_chain_files = /nonexistent", "refused"),

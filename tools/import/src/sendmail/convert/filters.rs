@@ -99,7 +99,7 @@ mod tests {
         let (draft, report) = convert(Some(odd.as_bytes()), None, "/etc/mail", &MemoryFiles(&[])).unwrap();
         assert!(
             !draft.as_toml().contains("[filter")
-                && report.to_string().contains("taken    INPUT_MAIL_FILTER: x:"),
+                && report.to_string().contains("accepted INPUT_MAIL_FILTER: x:"),
             "{report}"
         );
     }

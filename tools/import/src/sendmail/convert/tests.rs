@@ -169,7 +169,7 @@ fn errors_of_the_mailertable_spare_domains_that_are_found_before() {
     }
     assert!(!toml.contains("x.test:25"), "{toml}");
     let text = report.to_string();
-    assert!(text.contains("taken    mailertable: . error:5.7.0:550 closed: mail that aliases"), "{text}");
+    assert!(text.contains("accepted mailertable: . error:5.7.0:550 closed: mail that aliases"), "{text}");
 }
 
 #[test]

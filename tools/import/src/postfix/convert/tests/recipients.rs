@@ -30,7 +30,7 @@ fn patterns_of_domains_are_routes_and_those_of_addresses_rules() {
     }
     assert!(files.starts_with("/^(.*\\.)?far\\.test$/ x\n"), "{files}");
     assert!(!toml.contains("Address rejected"), "a text that is no address matches nothing: {toml}");
-    assert!(!report.contains("moved"), "{report}");
+    assert!(!report.contains("rerouted"), "{report}");
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn domains_with_another_transport_have_no_aliases_and_those_of_local_have() {
     let [toml, report, elsewhere] = with(settings, ACCOUNTS, "domains-elsewhere");
     assert!(toml.contains("domains = [\"mx.test\", \"r.test\", \"regex:domains-elsewhere\"]"), "{toml}");
     assert_eq!(elsewhere, "/^b\\.test$/ x\n");
-    assert!(!report.contains("moved") && !report.contains("taken"), "{report}");
+    assert!(!report.contains("rerouted") && !report.contains("accepted "), "{report}");
 }
 
 #[test]
@@ -80,10 +80,10 @@ fn relocated_addresses_and_unknown_users_are_refused_or_sent_on() {
     ] {
         assert!(files.contains(line), "{line}: {files}");
     }
-    assert!(!report.contains("taken") && !report.contains("moved"), "{report}");
+    assert!(!report.contains("accepted ") && !report.contains("rerouted"), "{report}");
     let unknown = format!("{settings}virtual_alias_maps = mysql:/x\n");
     let report = &with(&unknown, ACCOUNTS, "")[1];
-    assert!(report.contains("taken    main.cf:5 relocated_maps: it is left out"), "{report}");
+    assert!(report.contains("accepted main.cf:5 relocated_maps: it is left out"), "{report}");
 }
 
 #[test]
@@ -168,5 +168,5 @@ fn where_every_name_of_other_domains_exists_a_rule_has_the_accounts_and_aliases(
 fn a_key_without_its_certificate_is_no_setting_without_counterpart() {
     let keys = "smtpd_tls_key_file = /k\nsmtp_tls_key_file = /k\n";
     let [toml, report, _] = with(keys, &[("/k", "key")], "");
-    assert!(!toml.contains("/k") && report.contains("0 without counterpart"), "{toml}{report}");
+    assert!(!toml.contains("/k") && report.contains("0 without a counterpart"), "{toml}{report}");
 }
