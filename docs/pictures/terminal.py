@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the text of standard input as a picture of a terminal (SVG): python3 terminal.py <why.txt >why.svg
+"""Draws the text of standard input as a picture of a terminal (SVG): python3 terminal.py [COLUMNS] <why.txt >why.svg
 
 Lines that begin with `$ ` are commands. A line that is too long continues below, indented by four more columns.
 """
@@ -7,7 +7,7 @@ Lines that begin with `$ ` are commands. A line that is too long continues below
 import sys
 from html import escape
 
-COLUMNS = 112
+COLUMNS = int(sys.argv[1]) if len(sys.argv) > 1 else 112
 CHARACTER = 8.43  # The width of a character of 14 px in a monospaced font.
 LINE = 20
 MARGIN = 22

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Prints what the picture of README.md shows: `postrider why` for a message whose destination refuses connections.
-# Needs root, for a network of its own. `sh why.sh [SECONDS] >why.txt`; then `python3 terminal.py <why.txt >why.svg`.
+# Needs root, for a network of its own. `sh why.sh [SECONDS] >why.txt`; then `python3 terminal.py <why.txt >why.svg`, and
+# `python3 terminal.py 47 <why.txt >why-narrow.svg` for telephones.
 set -eu
 seconds=${1:-840}
 postrider=$(realpath "${POSTRIDER:-target/release/postrider}")
