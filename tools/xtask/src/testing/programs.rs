@@ -26,6 +26,9 @@ pub(super) const PROOFS: [&str; 8] = [
     "-p sim --test mutants",
 ];
 
+/// The package all of whose tests are long proofs.
+pub(super) const SIM: &str = "sim";
+
 /// The other programs that run for a long time, which start first too.
 const LONGEST: [&str; 10] = [
     "-p postrider --test e2e filters",
@@ -128,11 +131,11 @@ impl TestProgram {
 
     /// Returns whether it is one of the long proofs.
     pub(super) fn is_proof(&self) -> bool {
-        PROOFS.contains(&&*self.name())
+        PROOFS.contains(&&*self.name()) || self.arguments.split(' ').nth(1) == Some(SIM)
     }
 
     /// The words of [`PROOFS`] and [`LONGEST`].
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         match &self.module {
             Some((module, _)) => format!("{} {module}", self.arguments),
             None => self.arguments.clone(),
@@ -339,6 +342,16 @@ mod tests {
         assert_eq!(head, "two\n--show-output\nerror: test failed, to rerun pass `-p x --test two`\n  ");
         assert!(end.contains("signal: 9"), "{end}");
         assert!(texts[0].starts_with("     Running tests/one.rs ("), "{texts:?}");
+    }
+
+    #[test]
+    fn every_program_of_the_simulator_is_a_long_proof() {
+        let of = |package: &str, kind: &str| {
+            let text = message(kind, &format!("path+file:///r/crates/{package}#0.1.0"), true);
+            TestProgram::from_message(&text).unwrap().is_proof()
+        };
+        assert!(of("sim", "lib") && of("sim", "test") && of("sim", "bin"));
+        assert!(!of("simple", "lib") && !of("lab", "test"));
     }
 
     #[test]
