@@ -26,8 +26,8 @@ mod tidy;
 
 use ahead::Ahead;
 use clap::{Parser, Subcommand};
-use shell::{ALL_MAPS, Done, cargo};
-use std::{path::PathBuf, process::ExitCode, time::Instant};
+use shell::{ALL_MAPS, Done, Failure, cargo};
+use std::{path::PathBuf, process::ExitCode, thread, time::Instant};
 use testing::Choice;
 
 /// The chores of this repository.
@@ -153,8 +153,8 @@ fn run(verb: &Verb) -> Done {
         }
         Verb::Package(package) => package::build(package),
         Verb::Release(options) => release::run_release(options),
-        Verb::Test { filter: Some(name), .. } => testing::run(Choice::Named(name), || ()),
-        Verb::Test { proofs: true, .. } => testing::run(Choice::Proofs, || ()),
+        Verb::Test { filter: Some(name), .. } => testing::run(Choice::Named(name), || Ok(())),
+        Verb::Test { proofs: true, .. } => testing::run(Choice::Proofs, || Ok(())),
         Verb::Test { .. } => test(|| ()),
         Verb::Lint => lint(),
         Verb::Advisories { database } => advisories::refresh(database),
@@ -175,8 +175,15 @@ fn run(verb: &Verb) -> Done {
 
 /// What the README names.
 fn test(beside: impl FnOnce()) -> Done {
-    setup::setup()?;
-    testing::run(Choice::Usual, beside)
+    thread::scope(|scope| {
+        // What is installed is needed when the tests run.
+        let setup = scope.spawn(setup::setup);
+        testing::run(Choice::Usual, || {
+            setup.join().unwrap_or_else(|_| Err(Failure("setup: it panicked".into())))?;
+            beside();
+            Ok(())
+        })
+    })
 }
 
 fn lint() -> Done {
@@ -205,7 +212,7 @@ const STEPS: [Step; 7] = [
     ("lint", |_| lint()),
     ("docs", |_| docs::run(true)),
     ("site", |_| site::check()),
-    ("proofs", |_| testing::run(Choice::Proofs, || ())),
+    ("proofs", |_| testing::run(Choice::Proofs, || Ok(()))),
     ("crash-tests", |_| crash_tests::ci()),
     ("bench", |_| bench::run(false)),
 ];

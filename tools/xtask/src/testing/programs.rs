@@ -14,11 +14,12 @@ use std::{
 };
 
 /// Proofs that take too long for whoever only wants to know whether all is well: importers beside the other mail servers, and the
-/// simulator's and the fuzz targets' many cases. The longest start first, so that none of them runs alone at the end.
-pub(super) const PROOFS: [&str; 8] = [
+/// simulator's (which replays a support bundle, too) and the fuzz targets' many cases. The longest start first, so that none of them runs alone at the end.
+pub(super) const PROOFS: [&str; 9] = [
     "-p postrider --test e2e migration",
     "-p postrider --test e2e from_postfix",
     "-p postrider --test e2e import",
+    "-p postrider --test e2e support_bundle",
     "-p sim --test relay",
     "-p sim --test errors",
     "-p fuzz --test targets",
