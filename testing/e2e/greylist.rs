@@ -40,6 +40,8 @@ fn mail_of_an_unknown_origin_has_to_come_again_and_is_known_after_a_restart() {
     let asked = ["test", "--client", "127.0.0.1", "--from", "y@far.test", "--to", "alice@mx.test"];
     let test = String::from_utf8(daemon.run(&asked, "").stdout).unwrap();
     assert!(test.contains("the origin is unknown: it has to come again in 2 s"), "{test}");
+    let explained = daemon.ask(&["config", "explain", "checks"]);
+    assert!(explained.contains("checks.greylist") && explained.contains("451 4.7.1, for 2 s"), "{explained}");
     let (dir, status) = daemon.stop();
     assert!(status.success());
     let daemon = Postrider::start_in(dir, free_address(), &settings);

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 const HEAD: &str = "\
 # Metrics
 
-Generated from the code by `cargo xtask docs`; do not edit.
+You set up Prometheus for a Postrider, or you look up what a figure on your dashboard counts. (`cargo xtask docs` makes this page from the
+code.)
 
 With `[metrics] listen`, the daemon has an HTTP server for monitoring. `/metrics` shows all metrics in the text format of Prometheus, or in
 OpenMetrics format for clients that ask for it, as Prometheus does. `/healthz` and `/readyz` answer 200, or 503 with the reason

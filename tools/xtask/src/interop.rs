@@ -76,9 +76,10 @@ fn machine() -> String {
 
 fn page(rows: &BTreeSet<Row>, skipped: &BTreeSet<String>, machine: &str) -> String {
     let mut page = format!(
-        "# Interoperability\n\nWritten by `cargo xtask interop` ({machine}). Each line is a dialog that a test in \
-         `testing/e2e` has had with a real program; the test fails if the program sees anything else. \
-         `cargo xtask setup` installs or unpacks the programs.\n\nThe test vectors of the RFCs for SCRAM, with and without \
+        "# Interoperability\n\nYou want to know whether Postrider works with the programs that you have. Each line is a \
+         dialog that a test in `testing/e2e` has had with a real program; the test fails if the program sees anything else. \
+         `cargo xtask interop` has written this page ({machine}), and `cargo xtask setup` installs or unpacks the \
+         programs.\n\nThe test vectors of the RFCs for SCRAM, with and without \
          channel binding, are tests of the crate `auth`.\n"
     );
     let others = rows.iter().map(|row| row.program.as_str()).filter(|name| !PROGRAMS.contains(name));

@@ -102,6 +102,18 @@ fn explain_program(settings: &Settings, only_checks: bool, out: &mut dyn Write) 
             writeln!(out, "         then {}", program.explain_action(rule))?;
         }
     }
+    // No rule, and the last to be asked.
+    if let Some(greylist) = &settings.rules.greylist {
+        is_empty = false;
+        let whose =
+            if greylist.is_for_all { "" } else { " that SPF does not permit, or whose address has no name" };
+        writeln!(
+            out,
+            "rcpt     checks.greylist, for untrusted clients{whose}, unless a rule accepts or trusts"
+        )?;
+        writeln!(out, "         if neither the origin nor the client's network is known")?;
+        writeln!(out, "         then defer: 451 4.7.1, for {} s", greylist.times.wait)?;
+    }
     if is_empty {
         writeln!(out, "There are no {}.", if only_checks { "checks" } else { "rules, checks and limits" })?;
     }
