@@ -18,6 +18,10 @@ fn start(settings: &str) -> (Postrider, NameServer) {
         listed("1.0.0.127.refuses.test", [127, 255, 255, 254], "ask less"),
         listed("1.0.0.127.sold.test", [192, 0, 2, 80], ""),
         listed("1.0.0.127.good.test", [127, 0, 0, 2], ""),
+        listed("far.test.domains.test", [127, 0, 1, 2], "sends spam"),
+        listed("client.bad.test.domains.test", [127, 0, 1, 3], ""),
+        // What lists of domains say about addresses.
+        listed("192.0.2.1.domains.test", [127, 0, 1, 255], "no addresses"),
     ];
     let names = NameServer::start(UdpSocket::bind("127.0.0.1:0").unwrap(), &records.concat());
     let address = names.address;
@@ -100,4 +104,33 @@ fn rules_use_lists_as_any_other_condition() {
     );
     let said = replies(&daemon, &["alice@mx.test", "bob@mx.test"]);
     assert!(said[0].starts_with("250 ") && said[1].starts_with("554 5.7.1 no: bad.test: see "), "{said:?}");
+}
+
+#[test]
+fn a_list_of_domains_has_senders_and_names_in_ehlo_and_is_not_asked_about_addresses() {
+    let (daemon, _names) = start(
+        "[[rule]]\nfrom_dns_list = [\"domains.test=127.0.1.2\"]\nreject = \"554 5.7.1 from: {text}\"\n\
+         [[rule]]\nhello_dns_list = [\"domains.test\"]\nreject = \"554 5.7.1 hello: {text}\"\n",
+    );
+    let mut client = Client::connect(daemon.address).unwrap();
+    let mut replies = |hello: &str, from: &str| {
+        client.say(&format!("EHLO {hello}")).unwrap();
+        client.say(&format!("MAIL FROM:<{from}>")).unwrap();
+        let reply = client.say("RCPT TO:<alice@mx.test>").unwrap().1;
+        client.say("RSET").unwrap();
+        reply
+    };
+    assert_eq!(replies("mail.example", "x@FAR.test").trim_end(), "554 5.7.1 from: domains.test: sends spam");
+    // Another sender in the same session.
+    assert!(replies("mail.example", "x@near.test").starts_with("250 "));
+    assert!(replies("mail.example", "").starts_with("250 "));
+    assert_eq!(replies("client.bad.test", "x@near.test").trim_end(), "554 5.7.1 hello: domains.test");
+    for address in ["[192.0.2.1]", "192.0.2.1"] {
+        assert!(replies(address, "x@near.test").starts_with("250 "), "{address}");
+    }
+    let test = tested(&daemon);
+    assert!(
+        test.contains("the list domains.test about far.test") && test.contains("listed: 127.0.1.2"),
+        "{test}"
+    );
 }

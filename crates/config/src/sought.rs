@@ -221,6 +221,9 @@ const TABLE: &[Sought] = rows! {
     "rule": "dnsbl rbl dnslists" =>
         "a list in DNS is the condition `dns_list`",
         "write", "[[rule]]\ndns_list = [\"zen.example.org\"]\nreject = true";
+    "rule": "rhsbl dbl uribl" =>
+        "a list of domains in DNS is a condition on the sender's domain: `from_dns_list`",
+        "write", "[[rule]]\nfrom_dns_list = [\"dbl.example.org\"]\nreject = true";
     "rule": "spf dkim dmarc" =>
         "the result of a check is a tag",
         "write this (docs/authentication.md)", "[checks]\nspf = \"tag\"\n[[rule]]\ntagged = [\"spf-fail\"]\nhold = true";

@@ -2,7 +2,7 @@
 
 use crate::{
     AddressPattern, AddressPatterns, Answers, CertificatePattern, ClientName, DnsList, DomainPattern, Fact,
-    Facts, HeaderPattern, Limit, LimitId, MapId, MapInfo, Question, Stage,
+    Facts, HeaderPattern, Limit, LimitId, Listee, MapId, MapInfo, Question, Stage,
     hello::{fault, name_keys},
 };
 use ipnet::IpNet;
@@ -105,8 +105,8 @@ pub enum Condition {
     NoReverseName,
     /// DNS does not say now whether the client's address has a verified name.
     ReverseNameUnknown,
-    /// One of these lists in DNS has the client's address. A list that does not answer has not (reputation, not permission).
-    DnsList(Vec<DnsList>),
+    /// One of these lists in DNS has the client's address, or a domain. A list that does not answer has not (reputation, not permission).
+    DnsList(Listee, Vec<DnsList>),
 }
 
 /// The answer to a condition.
@@ -164,7 +164,10 @@ impl Condition {
             Self::Over(_) => "over",
             Self::BadHello => "hello",
             Self::NoReverseName | Self::ReverseNameUnknown => "reverse_name",
-            Self::DnsList(_) => "dns_list",
+            Self::DnsList(Listee::Client, _) => "dns_list",
+            Self::DnsList(Listee::ClientName, _) => "client_name_dns_list",
+            Self::DnsList(Listee::Hello, _) => "hello_dns_list",
+            Self::DnsList(Listee::From, _) => "from_dns_list",
         }
     }
 
@@ -174,7 +177,11 @@ impl Condition {
             Self::Listener(_) | Self::Client(_) | Self::ClientName(_) | Self::Tagged(_) | Self::Over(_) => {
                 Stage::Connect
             }
-            Self::NoReverseName | Self::ReverseNameUnknown | Self::DnsList(_) => Stage::Connect,
+            Self::NoReverseName
+            | Self::ReverseNameUnknown
+            | Self::DnsList(Listee::Client | Listee::ClientName, _) => Stage::Connect,
+            Self::DnsList(Listee::Hello, _) => Stage::Hello,
+            Self::DnsList(Listee::From, _) => Stage::Mail,
             Self::Hello(_) | Self::Tls(_) | Self::Certificate(_) | Self::BadHello => Stage::Hello,
             Self::Login(_) | Self::From(_) => Stage::Mail,
             Self::To(_) | Self::Recipients(_) => Stage::Rcpt,
@@ -186,7 +193,7 @@ impl Condition {
     pub(crate) fn cost(&self) -> u8 {
         match self {
             Self::Over(_) => 4,
-            Self::ClientName(_) | Self::NoReverseName | Self::ReverseNameUnknown | Self::DnsList(_) => 3,
+            Self::ClientName(_) | Self::NoReverseName | Self::ReverseNameUnknown | Self::DnsList(..) => 3,
             Self::Header(_) => 1,
             other if other.maps().is_empty() => 0,
             _ => 2,
@@ -219,7 +226,7 @@ impl Condition {
             | Self::Client(_)
             | Self::ClientName(_)
             | Self::NoReverseName
-            | Self::DnsList(_)
+            | Self::DnsList(..)
             | Self::Hello(_)
             | Self::BadHello
             | Self::Tls(_)
@@ -276,7 +283,7 @@ impl Condition {
             }
             Self::NoReverseName => judge.with_name(|name| *name == ClientName::None),
             Self::ReverseNameUnknown => judge.with_name(|name| matches!(name, ClientName::Unknown(_))),
-            Self::DnsList(lists) => judge.dns_lists(lists),
+            Self::DnsList(of, lists) => judge.dns_lists(*of, lists),
         }
     }
 }
@@ -302,20 +309,43 @@ impl Judge<'_> {
         }
     }
 
-    fn dns_lists(&self, lists: &[DnsList]) -> Finding {
-        if self.facts.session.client().is_none() {
-            return Finding::Fails;
+    /// Returns the domain that lists are asked about; none for the client's address.
+    pub(crate) fn listed_domain(&self, of: Listee) -> Result<Option<Box<str>>, Finding> {
+        let session = self.facts.session;
+        match of {
+            Listee::Client if session.client().is_none() => Err(Finding::Fails),
+            Listee::Client => Ok(None),
+            Listee::ClientName if session.client().is_none() => Err(Finding::Fails),
+            Listee::ClientName => match self.answers.find(&Question::ClientName) {
+                Some(Fact::ClientName(ClientName::Verified(name))) => Ok(Some(name.clone())),
+                Some(_) => Err(Finding::Fails),
+                None => Err(Finding::Ask(vec![Question::ClientName])),
+            },
+            Listee::Hello => {
+                session.hello.as_deref().map(|name| Some(hello_key(name).into())).ok_or(Finding::Fails)
+            }
+            Listee::From => match self.facts.from {
+                Some(ReversePath::Mailbox(mailbox)) => Ok(Some(mailbox.domain().key().into())),
+                _ => Err(Finding::Fails),
+            },
         }
+    }
+
+    fn dns_lists(&self, of: Listee, lists: &[DnsList]) -> Finding {
+        let domain = match self.listed_domain(of) {
+            Ok(domain) => domain,
+            Err(finding) => return finding,
+        };
         let mut open: Vec<Question> = Vec::new();
         for list in lists {
-            match self.answers.dns_list(list.zone()) {
+            match self.answers.dns_list(list.zone(), domain.as_deref()) {
                 Some(Ok(listed)) if list.matches(listed) => {
                     let colon = if listed.text.is_empty() { "" } else { ": " };
                     return Finding::Holds(Some(format!("{}{colon}{}", list.zone(), listed.text).into()));
                 }
                 Some(_) => {}
                 None => {
-                    let question = Question::DnsList(list.zone().into());
+                    let question = Question::DnsList(list.zone().into(), domain.clone());
                     if !open.contains(&question) {
                         open.push(question);
                     }
@@ -345,12 +375,7 @@ impl Judge<'_> {
 
     fn hello(&self, hellos: &Hellos) -> Finding {
         let Some(hello) = self.facts.session.hello.as_deref() else { return Finding::Fails };
-        // The key of a domain in ASCII is its lower case, and so is that of a name that is no domain.
-        let key = if hello.is_ascii() {
-            lower_case(hello)
-        } else {
-            mail::Domain::parse(hello).map_or_else(|_| hello.to_lowercase().into(), mail::Domain::key)
-        };
+        let key = hello_key(hello);
         if hellos.patterns.iter().any(|pattern| pattern.matches(&key)) {
             return Finding::Holds(None);
         }
@@ -491,6 +516,16 @@ impl Judge<'_> {
             Some(Fact::Over(is_over)) => (*is_over).into(),
             _ => Finding::Ask(vec![question]),
         }
+    }
+}
+
+/// Returns the form of a name in EHLO in which it is compared. The key of a domain in ASCII is its lower case, and so is that of a
+/// name that is no domain.
+fn hello_key(hello: &str) -> Cow<'_, str> {
+    if hello.is_ascii() {
+        lower_case(hello)
+    } else {
+        mail::Domain::parse(hello).map_or_else(|_| hello.to_lowercase().into(), mail::Domain::key)
     }
 }
 

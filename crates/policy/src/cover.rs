@@ -104,7 +104,13 @@ impl Condition {
             Self::Header(own) => each(own, &of_kind!(others, Self::Header).flatten(), HeaderPattern::covers),
             Self::Tagged(own) => each(own, &of_kind!(others, Self::Tagged).flatten(), |w, n| w == n),
             Self::Over(own) => each(own, &of_kind!(others, Self::Over).flatten(), |w, n| w == n),
-            Self::DnsList(own) => each(own, &of_kind!(others, Self::DnsList).flatten(), |w, n| w == n),
+            Self::DnsList(of, own) => {
+                let wide = others.iter().filter_map(|other| match other {
+                    Self::DnsList(same, lists) if same == of => Some(lists),
+                    _ => None,
+                });
+                each(own, &wide.flatten(), |w, n| w == n)
+            }
             Self::Tls(_) | Self::BadHello | Self::NoReverseName | Self::ReverseNameUnknown => {
                 others.contains(&self)
             }

@@ -1,4 +1,4 @@
-//! Lists of addresses in DNS (RFC 5782): block lists and allow lists.
+//! Lists of addresses and of domains in DNS (RFC 5782): block lists and allow lists.
 
 use mail::Domain;
 use std::{
@@ -6,6 +6,19 @@ use std::{
     fmt::Write as _,
     net::{IpAddr, Ipv4Addr},
 };
+
+/// What a list is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listee {
+    /// The client's address.
+    Client,
+    /// The client's verified name.
+    ClientName,
+    /// The name in EHLO.
+    Hello,
+    /// The domain of the sender.
+    From,
+}
 
 /// A list, and the answers that count.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,14 +28,17 @@ pub struct DnsList {
     codes: Option<(Ipv4Addr, Ipv4Addr)>,
 }
 
-/// What a list says of an address.
+/// What a list says of an address or a domain.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listed {
-    /// Its codes; none if the address is not listed.
+    /// Its codes; none if it is not listed.
     pub codes: Vec<Ipv4Addr>,
-    /// Why the address is listed, in the words of the list.
+    /// Why it is listed, in the words of the list.
     pub text: Box<str>,
 }
+
+/// Octets of a name in DNS without its last dot (RFC 1035 §2.3.4).
+const NAME_MAX: usize = 253;
 
 impl DnsList {
     /// Reads `ZONE`, `ZONE=127.0.0.2` or `ZONE=127.0.0.2-11`.
@@ -77,6 +93,20 @@ impl DnsList {
             }
         }
         name + zone
+    }
+
+    /// Returns the name whose address says whether a domain, in A-labels, is listed (RFC 5782 §3). Returns none for addresses and for what looks
+    /// like one: lists of domains answer them with an error or with a listing of everything. Returns none for what cannot be asked in DNS, too.
+    pub fn domain_name(zone: &str, domain: &str) -> Option<String> {
+        let domain = domain.strip_suffix('.').unwrap_or(domain);
+        let is_label = |label: &str| (1..=63).contains(&label.len()) && label.is_ascii();
+        let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
+        let is_address = domain.starts_with('[')
+            || domain.contains(':')
+            || domain.rsplit('.').next().is_none_or(is_number);
+        let is_asked =
+            !is_address && domain.split('.').all(is_label) && domain.len() + 1 + zone.len() <= NAME_MAX;
+        is_asked.then(|| format!("{domain}.{zone}"))
     }
 
     /// Returns whether a code says that an address is listed. Others are errors: lists refuse those who ask too often with
@@ -150,6 +180,21 @@ mod tests {
             name("2001:db8:1:2:3:4:567:89ab"),
             "b.a.9.8.7.6.5.0.4.0.0.0.3.0.0.0.2.0.0.0.1.0.0.0.8.b.d.0.1.0.0.2.l.test"
         );
+    }
+
+    #[test]
+    fn addresses_are_no_domains_that_a_list_is_asked_about() {
+        let name = |domain: &str| DnsList::domain_name("l.test", domain);
+        assert_eq!(name("a.example").as_deref(), Some("a.example.l.test"));
+        assert_eq!(name("a.example.").as_deref(), Some("a.example.l.test"));
+        assert_eq!(name("localhost").as_deref(), Some("localhost.l.test"));
+        let long = format!("{}.example", ["a"; 120].join("."));
+        let wide = format!("{}.example", "a".repeat(64));
+        for address in
+            ["", "[192.0.2.1]", "192.0.2.1", "2001:db8::1", "1", "a..b", "bücher.example", &long, &wide]
+        {
+            assert_eq!(name(address), None, "{address}");
+        }
     }
 
     #[test]

@@ -1,13 +1,23 @@
 //! Programs and findings in words.
 
 use crate::{
-    Action, Addresses, ClientName, Condition, Fact, MapId, Program, Question, Rule, condition::Judge,
+    Action, Addresses, ClientName, Condition, Fact, Listee, MapId, Program, Question, Rule, condition::Judge,
 };
 use mail::ReversePath;
 use std::fmt::Display;
 
 fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// What a list is asked about, in words.
+fn shown(of: Listee) -> &'static str {
+    match of {
+        Listee::Client => "the client's address",
+        Listee::ClientName => "the client's name",
+        Listee::Hello => "the name in EHLO",
+        Listee::From => "the sender's domain",
+    }
 }
 
 impl Program {
@@ -48,7 +58,7 @@ impl Program {
             Condition::BadHello => "not the name of a mail server".to_owned(),
             Condition::NoReverseName => "none".to_owned(),
             Condition::ReverseNameUnknown => "DNS does not answer".to_owned(),
-            Condition::DnsList(lists) => list(lists),
+            Condition::DnsList(_, lists) => list(lists),
         }
     }
 
@@ -62,7 +72,7 @@ impl Program {
             Condition::BadHello => "the name in EHLO cannot be that of a mail server".to_owned(),
             Condition::NoReverseName => "the client's address has no name that leads back to it".to_owned(),
             Condition::ReverseNameUnknown => "DNS does not answer about the client's address".to_owned(),
-            Condition::DnsList(_) => format!("the client's address is listed by {items}"),
+            Condition::DnsList(of, _) => format!("{} is listed by {items}", shown(*of)),
             _ if items.contains(", ") => format!("{key} is one of {items}"),
             _ => format!("{key} is {items}"),
         }
@@ -145,9 +155,9 @@ impl Program {
                 false => Some(list(facts.tags.iter().chain(judge.tags))),
             },
             Condition::Over(_) => Some("the rate".to_owned()),
-            Condition::DnsList(lists) => Some(list(lists.iter().map(|one| {
-                let zone = one.zone();
-                match judge.answers.dns_list(zone) {
+            Condition::DnsList(of, lists) => Some(list(lists.iter().map(|one| {
+                let (zone, domain) = (one.zone(), judge.listed_domain(*of).ok().flatten());
+                match judge.answers.dns_list(zone, domain.as_deref()) {
                     Some(Ok(listed)) if listed.codes.is_empty() => format!("not by {zone}"),
                     Some(Ok(listed)) => format!("by {zone} ({})", list(&listed.codes)),
                     Some(Err(why)) => format!("{zone} does not answer ({why})"),
@@ -173,12 +183,15 @@ impl Program {
                 format!("hello: {value} {can} be the name of a mail server")
             }
             Condition::NoReverseName | Condition::ReverseNameUnknown => format!("reverse_name: {value}"),
-            Condition::DnsList(_) => {
-                let client = facts
-                    .session
-                    .client()
-                    .map_or("no client".to_owned(), |client| client.to_canonical().to_string());
-                format!("dns_list: {client} is {}listed: {value}", if holds { "" } else { "not " })
+            Condition::DnsList(of, _) => {
+                let client = || facts.session.client().map(|client| client.to_canonical().to_string());
+                let domain = judge.listed_domain(*of).ok().flatten().map(Into::into);
+                let listee = match of {
+                    Listee::Client => client(),
+                    _ => domain,
+                };
+                let listee = listee.unwrap_or_else(|| "nothing".to_owned());
+                format!("{}: {listee} is {}listed: {value}", condition.key(), if holds { "" } else { "not " })
             }
             _ => format!("{}: {value} {is} {items}", condition.key()),
         }

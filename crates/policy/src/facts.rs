@@ -75,8 +75,8 @@ pub enum Question {
     Spend(LimitId, Box<str>, u64),
     /// The action of a policy service.
     Service(ServiceId),
-    /// What the list with this domain says of the client's address.
-    DnsList(Box<str>),
+    /// What the list with this domain says of another domain, or of the client's address.
+    DnsList(Box<str>, Option<Box<str>>),
 }
 
 /// The lifetime of an answer.
@@ -141,10 +141,14 @@ impl Answers {
         })
     }
 
-    /// Returns what a list says of the client, if it was asked.
-    pub(crate) fn dns_list(&self, zone: &str) -> Option<&Result<Listed, Box<str>>> {
+    /// Returns what a list says of a domain, or of the client's address, if it was asked.
+    pub(crate) fn dns_list(&self, zone: &str, domain: Option<&str>) -> Option<&Result<Listed, Box<str>>> {
         self.0.iter().find_map(|(_, question, answer)| match (question, answer) {
-            (Question::DnsList(asked), Fact::DnsList(listed)) if **asked == *zone => Some(listed),
+            (Question::DnsList(asked, of), Fact::DnsList(listed))
+                if **asked == *zone && of.as_deref() == domain =>
+            {
+                Some(listed)
+            }
             _ => None,
         })
     }

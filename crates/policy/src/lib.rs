@@ -27,7 +27,7 @@ mod verdict;
 pub use address_pattern::{AddressPattern, AddressPatterns};
 pub use certificate_pattern::CertificatePattern;
 pub use condition::{Addresses, Certificates, ClientNames, Condition, Finding, Hellos, Logins, Networks};
-pub use dns_list::{DnsList, Listed};
+pub use dns_list::{DnsList, Listed, Listee};
 pub use domain_pattern::DomainPattern;
 pub use facts::{Answers, ClientName, Fact, Facts, LimitId, MapId, MapInfo, Question, Scope, ServiceId};
 pub use header_pattern::HeaderPattern;

@@ -176,7 +176,9 @@ impl Program {
     /// Returns the lifetime of the answer to a question.
     pub fn scope(&self, stage: Stage, question: &Question) -> Scope {
         match question {
-            Question::ClientName | Question::DnsList(_) => Scope::Session,
+            Question::ClientName | Question::DnsList(_, None) => Scope::Session,
+            Question::DnsList(..) if stage < Stage::Mail => Scope::Session,
+            Question::DnsList(..) => Scope::Transaction,
             Question::Map(..) if stage < Stage::Mail => Scope::Session,
             Question::Map(..) => Scope::Transaction,
             Question::Spend(id, ..) => match self.limits[usize::from(id.0)].measure {

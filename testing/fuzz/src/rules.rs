@@ -117,7 +117,7 @@ fn answer(question: &Question, byte: u8) -> Fact {
             1 => ClientName::None,
             _ => ClientName::Unknown("down".into()),
         }),
-        Question::DnsList(_) => Fact::DnsList(match byte % 3 {
+        Question::DnsList(..) => Fact::DnsList(match byte % 3 {
             0 => Ok(Listed { codes: vec![[127, 0, 0, byte].into()], text: "text {client}".into() }),
             1 => Ok(Listed::default()),
             _ => Err("down".into()),

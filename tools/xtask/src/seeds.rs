@@ -12,7 +12,7 @@ pub(crate) const PAGE: &str = "docs/seeds.md";
 /// The rows that it is made from.
 const ROWS: &str = "docs/seeds/rows.toml";
 /// The verdicts, which `postlab reproduce` computes.
-const FINDINGS: &str = "docs/results/reproduce.json";
+const FINDINGS: &str = "lab/results/reproduce.json";
 /// Rows of the five texts.
 const COUNT: usize = 109;
 

@@ -1,10 +1,9 @@
-//! Questions to lists of addresses in DNS (RFC 5782).
+//! Questions to lists of addresses and domains in DNS (RFC 5782).
 
 use policy::{DnsList, Listed};
 use route::dns::{Dns, Lookup};
 use std::{
     collections::HashMap,
-    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -38,32 +37,31 @@ struct Failed {
 type Answer = Result<Listed, Box<str>>;
 
 impl DnsLists {
-    /// Asks lists about an address, all at once.
-    pub(crate) async fn ask_all(
+    /// Asks lists, all at once: each by its domain, and the name whose address is its answer. Each answer comes with what it answers.
+    pub(crate) async fn ask_all<Q: Send + 'static>(
         self: Arc<Self>,
         dns: Arc<Dns>,
-        zones: Vec<Box<str>>,
-        address: IpAddr,
-    ) -> Vec<(Box<str>, Answer)> {
+        questions: Vec<(Q, Box<str>, String)>,
+    ) -> Vec<(Q, Answer)> {
         let mut asked = JoinSet::new();
-        for zone in zones {
+        for (question, zone, name) in questions {
             let (lists, dns) = (self.clone(), dns.clone());
             asked.spawn(async move {
-                let answer = lists.ask(&dns, &zone, address).await;
-                (zone, answer)
+                let answer = lists.ask(&dns, &zone, &name).await;
+                (question, answer)
             });
         }
         asked.join_all().await
     }
 
-    async fn ask(&self, dns: &Dns, zone: &str, address: IpAddr) -> Answer {
+    async fn ask(&self, dns: &Dns, zone: &str, name: &str) -> Answer {
         let last = self.failed().get(zone).and_then(|failed| failed.last.clone());
         if let Some((at, why)) = last
             && at.elapsed() < REST
         {
             return Err(why);
         }
-        let answer = timeout(TIMEOUT, ask(dns, zone, address)).await;
+        let answer = timeout(TIMEOUT, ask(dns, name)).await;
         let answer = answer.unwrap_or_else(|_| Err(format!("no answer in {TIMEOUT:?}")));
         let mut failed = self.failed();
         match answer {
@@ -102,8 +100,7 @@ impl DnsLists {
     }
 }
 
-async fn ask(dns: &Dns, zone: &str, address: IpAddr) -> Result<Listed, String> {
-    let name = DnsList::name(zone, address);
+async fn ask(dns: &Dns, name: &str) -> Result<Listed, String> {
     let labels = || name.split('.').map(str::as_bytes);
     let codes = match dns.a(labels()).await {
         Lookup::Found(codes) => codes,

@@ -54,7 +54,7 @@ impl Check<'_, '_> {
             Some(Action::Defer(reply)) => ("defer", reply),
             _ => return,
         };
-        let has_text = |one: &Condition| !one.maps().is_empty() || matches!(one, Condition::DnsList(_));
+        let has_text = |one: &Condition| !one.maps().is_empty() || matches!(one, Condition::DnsList(..));
         if rule.conditions.iter().any(has_text) || !reply.to_string().contains("{text}") {
             return;
         }

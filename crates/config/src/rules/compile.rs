@@ -17,8 +17,8 @@ use mail::ListenerKind;
 use maps::{Kind, Reference};
 use policy::{
     Action, AddressPattern, Addresses, Audience, CertificatePattern, Certificates, ClientNames, Condition,
-    DnsList, HeaderPattern, Hellos, Limit, LimitId, Line, Logins, MapId, MapInfo, Modifiers, Networks, Per,
-    Rule, ServiceId, Stage,
+    DnsList, HeaderPattern, Hellos, Limit, LimitId, Line, Listee, Logins, MapId, MapInfo, Modifiers,
+    Networks, Per, Rule, ServiceId, Stage,
 };
 use std::{ops::Range, time::Duration};
 use toml::{Spanned, de::DeTable};
@@ -59,11 +59,11 @@ pub(crate) enum ReadCondition {
     Header(Vec<HeaderPattern>),
     Tagged(Vec<Word>),
     Over(Vec<Word>),
-    DnsList(Vec<DnsList>),
+    DnsList(Listee, Vec<DnsList>),
 }
 
 /// The keys of conditions.
-const CONDITIONS: [&str; 15] = [
+const CONDITIONS: [&str; 18] = [
     "listener",
     "client",
     "client_name",
@@ -79,6 +79,9 @@ const CONDITIONS: [&str; 15] = [
     "tagged",
     "over",
     "dns_list",
+    "client_name_dns_list",
+    "hello_dns_list",
+    "from_dns_list",
 ];
 
 /// Reads one condition by its key; also returns how it is shown.
@@ -112,7 +115,10 @@ pub(crate) fn condition(
         "header" => of(found, cx, C::Header),
         "tagged" => of(found, cx, C::Tagged),
         "over" => of(found, cx, C::Over),
-        "dns_list" => of(found, cx, C::DnsList),
+        "dns_list" => of(found, cx, |lists| C::DnsList(Listee::Client, lists)),
+        "client_name_dns_list" => of(found, cx, |lists| C::DnsList(Listee::ClientName, lists)),
+        "hello_dns_list" => of(found, cx, |lists| C::DnsList(Listee::Hello, lists)),
+        "from_dns_list" => of(found, cx, |lists| C::DnsList(Listee::From, lists)),
         other => {
             let what = format!("there is no condition `{other}`");
             cx.problem(
@@ -147,7 +153,10 @@ impl RuleKeys {
             self.header.take().map(C::Header),
             self.tagged.take().map(C::Tagged),
             self.over.take().map(C::Over),
-            self.dns_list.take().map(C::DnsList),
+            self.dns_list.take().map(|lists| C::DnsList(Listee::Client, lists)),
+            self.client_name_dns_list.take().map(|lists| C::DnsList(Listee::ClientName, lists)),
+            self.hello_dns_list.take().map(|lists| C::DnsList(Listee::Hello, lists)),
+            self.from_dns_list.take().map(|lists| C::DnsList(Listee::From, lists)),
         ]
         .into_iter()
         .flatten()
@@ -172,7 +181,10 @@ impl ReadCondition {
             Self::Header(_) => "header",
             Self::Tagged(_) => "tagged",
             Self::Over(_) => "over",
-            Self::DnsList(_) => "dns_list",
+            Self::DnsList(Listee::Client, _) => "dns_list",
+            Self::DnsList(Listee::ClientName, _) => "client_name_dns_list",
+            Self::DnsList(Listee::Hello, _) => "hello_dns_list",
+            Self::DnsList(Listee::From, _) => "from_dns_list",
         }
     }
 
@@ -188,7 +200,7 @@ impl ReadCondition {
             Self::From(list) | Self::To(list) => list.is_empty(),
             Self::Header(list) => list.is_empty(),
             Self::Tagged(list) | Self::Over(list) => list.is_empty(),
-            Self::DnsList(list) => list.is_empty(),
+            Self::DnsList(_, list) => list.is_empty(),
             Self::Tls(_) | Self::Size(_) | Self::Recipients(_) => false,
         }
     }
@@ -327,7 +339,7 @@ impl Compiler<'_, '_> {
                 Condition::Hello(Hellos { patterns, maps })
             }
             ReadCondition::Tls(wanted) => Condition::Tls(wanted),
-            ReadCondition::DnsList(lists) => Condition::DnsList(lists),
+            ReadCondition::DnsList(of, lists) => Condition::DnsList(of, lists),
             ReadCondition::Certificate(list) => {
                 let (patterns, maps) = self.split(key, list);
                 Condition::Certificate(Certificates { patterns, maps })

@@ -63,6 +63,13 @@ section! {
         /// `=127.0.0.2` or `=127.0.0.2-11` if only these answers count. A list that does not answer, or that answers
         /// with an error such as 127.255.255.254, does not have it; the log says so once an hour.
         dns_list: Option<Vec<DnsList>> = "",
+        /// Condition: one of these lists of domains has the client's verified name, in the form of `dns_list`. Lists of domains are
+        /// never asked about addresses.
+        client_name_dns_list: Option<Vec<DnsList>> = "",
+        /// Condition: one of these lists of domains has the name in EHLO.
+        hello_dns_list: Option<Vec<DnsList>> = "",
+        /// Condition: one of these lists of domains has the sender's domain.
+        from_dns_list: Option<Vec<DnsList>> = "",
         /// Condition: the message is larger than this.
         size: Option<ByteSize> = "",
         /// Condition: the message has more recipients than this.

@@ -13,8 +13,8 @@ use keys::{Checks, LimitRateKeys, PolicyServiceKeys, RuleKeys};
 use maps::{Reference, Server};
 pub use origin::Authentication;
 use policy::{
-    Action, Audience, Condition, Limit, Line, Measure, Modifiers, Per, Program, ReplyClass, ReplyText, Rule,
-    Stage,
+    Action, Audience, Condition, Limit, Line, Listee, Measure, Modifiers, Per, Program, ReplyClass,
+    ReplyText, Rule, Stage,
 };
 use rewrite::Separator;
 use std::{ops::Range, time::Duration};
@@ -390,7 +390,7 @@ fn rules_of(checks: &Checks) -> Vec<Rule> {
         rule("hello", Condition::BadHello, hello, checks.hello),
         rule("reverse_name", Condition::NoReverseName, none, checks.reverse_name),
         rule("reverse_name", Condition::ReverseNameUnknown, unknown, unknown_mode),
-        rule("dnsbl", Condition::DnsList(checks.dnsbl.clone()), listed, listed_mode),
+        rule("dnsbl", Condition::DnsList(Listee::Client, checks.dnsbl.clone()), listed, listed_mode),
         origin("spf", "spf-fail", spf, checks.spf),
         origin("dkim", "dkim-fail", dkim, checks.dkim),
         origin("dmarc", "dmarc-reject", dmarc, checks.dmarc),

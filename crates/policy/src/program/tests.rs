@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    AddressPattern, Addresses, ClientName, ClientNames, DnsList, DomainPattern, Line, Listed, MapId,
+    AddressPattern, Addresses, ClientName, ClientNames, DnsList, DomainPattern, Line, Listed, Listee, MapId,
     Networks, Per, ReplyClass, SessionFacts, Source,
 };
 use limits::Rate;
@@ -75,7 +75,7 @@ fn run(program: &Program, facts: &Facts<'_>, entries: &[(&str, &str)], answers: 
                         Question::ClientName => Fact::ClientName(ClientName::Verified("mail.a.test".into())),
                         Question::Spend(..) => Fact::Over(true),
                         Question::Service(_) => Fact::Service(Ok(ServiceAction::Hold("asked".into()))),
-                        Question::DnsList(zone) => {
+                        Question::DnsList(zone, _) => {
                             match entries.iter().find(|(known, _)| **known == **zone) {
                                 Some((_, code)) => Fact::DnsList(Ok(Listed {
                                     codes: vec![code.parse().unwrap()],
@@ -122,7 +122,7 @@ fn the_first_rule_with_a_verdict_decides() {
 #[test]
 fn a_list_of_dns_decides_by_its_codes_and_lists_nobody_if_it_does_not_answer() {
     let lists = ["dead.test.org", "one.test.org=127.0.0.2-11", "two.test.org"];
-    let lists = Condition::DnsList(lists.map(|list| DnsList::parse(list).unwrap()).to_vec());
+    let lists = Condition::DnsList(Listee::Client, lists.map(|list| DnsList::parse(list).unwrap()).to_vec());
     let program = program(vec![rule(1, vec![lists], reject("listed by {text}"))], Vec::new());
     let of = |entries: &[(&str, &str)]| act(&program, &Session::new("x@a.test", "joe@own.test"), entries).0;
     assert_eq!(of(&[]), "Pass");
@@ -130,6 +130,32 @@ fn a_list_of_dns_decides_by_its_codes_and_lists_nobody_if_it_does_not_answer() {
     let by = |list: &str| format!("550 5.7.1 listed by {list}: see {{client}}");
     assert_eq!(of(&[("one.test.org", "127.0.0.11")]), by("one.test.org"));
     assert_eq!(of(&[("one.test.org", "127.0.0.12"), ("two.test.org", "127.0.0.12")]), by("two.test.org"));
+}
+
+#[test]
+fn a_list_of_domains_is_asked_about_the_domain_of_its_condition() {
+    let lists = |of| {
+        vec![rule(1, vec![Condition::DnsList(of, vec![DnsList::parse("l.test").unwrap()])], reject("no"))]
+    };
+    let mut session = Session::new("x@B\u{dc}CHER.example", "joe@own.test");
+    session.facts.hello = Some("Mail.Example".into());
+    for (of, asked) in [
+        (Listee::From, Some("xn--bcher-kva.example")),
+        (Listee::Hello, Some("mail.example")),
+        (Listee::Client, None),
+    ] {
+        let program = program(lists(of), Vec::new());
+        let next = program.evaluate(Stage::Rcpt, &session.facts(), &Answers::default(), &mut ());
+        let Next::Ask(questions) = next else { panic!("{of:?}: {next:?}") };
+        assert_eq!(questions, [Question::DnsList("l.test".into(), asked.map(Into::into))], "{of:?}");
+    }
+    // The name is asked for first; a client without one is in no list of names.
+    let program = program(lists(Listee::ClientName), Vec::new());
+    let mut answers = Answers::default();
+    let next = program.evaluate(Stage::Rcpt, &session.facts(), &answers, &mut ());
+    assert!(matches!(next, Next::Ask(questions) if questions == [Question::ClientName]));
+    answers.add(Scope::Session, Question::ClientName, Fact::ClientName(ClientName::None));
+    assert!(matches!(program.evaluate(Stage::Rcpt, &session.facts(), &answers, &mut ()), Next::Done(_)));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 use super::*;
 use crate::{
     AddressPattern, Addresses, Answers, CertificatePattern, Certificates, ClientName, ClientNames,
-    DomainPattern, Fact, Facts, HeaderPattern, Hellos, Line, Logins, MapId, MapInfo, Modifiers, Networks,
-    Next, Program, Question, ReplyClass, ReplyText, ServiceAction, ServiceId, SessionFacts, Source, Trace,
-    Verdict,
+    DomainPattern, Fact, Facts, HeaderPattern, Hellos, Line, Listee, Logins, MapId, MapInfo, Modifiers,
+    Networks, Next, Program, Question, ReplyClass, ReplyText, ServiceAction, ServiceId, SessionFacts, Source,
+    Trace, Verdict,
 };
 use mail::{ClientCertificate, ForwardPath, ListenerKind, Recipient, ReversePath};
 use proptest::{collection::vec, prelude::*, sample::select};
@@ -369,7 +369,7 @@ impl World {
                 _ => ClientName::Verified("b.test".into()),
             }),
             Question::Spend(..) => Fact::Over(true),
-            Question::DnsList(zone) => Fact::DnsList(Ok(crate::Listed {
+            Question::DnsList(zone, _) => Fact::DnsList(Ok(crate::Listed {
                 codes: vec![[127, 0, 0, self.name % 2 + u8::from(zone.starts_with('a'))].into()],
                 text: Box::default(),
             })),
@@ -523,7 +523,8 @@ fn condition(kind: u8, choice: usize) -> Condition {
         12 => header(pick(&["Subject", "subject: /x/", "X"])),
         13 => tagged(&[pick(&["t", "u"])]),
         14 => {
-            let lists = |text: &str| Condition::DnsList(vec![crate::DnsList::parse(text).unwrap()]);
+            let lists =
+                |text: &str| Condition::DnsList(Listee::Client, vec![crate::DnsList::parse(text).unwrap()]);
             [
                 Condition::BadHello,
                 Condition::NoReverseName,

@@ -433,21 +433,29 @@ fn one(
             list,
             format!("{permit} {}: nothing but relay.networks and logins lets a client relay; the restrictions behind it are for these clients, too", step.argument),
         ),
-        "reject_rbl_client" => match dns_lists(&step.argument) {
-            Some(lists) => {
-                let only = [("dns_list", lists)];
-                decision.add(open, comment, &only, &[], "reject", "554 5.7.1 Service unavailable; {client} is blocked using {text}");
+        "reject_rbl_client" | "reject_rhsbl_client" | "reject_rhsbl_helo" | "reject_rhsbl_sender" => {
+            let (key, what) = match word {
+                "reject_rbl_client" => ("dns_list", "Client host [{client}]"),
+                "reject_rhsbl_client" => ("client_name_dns_list", "Client host [{client}]"),
+                "reject_rhsbl_helo" => ("hello_dns_list", "Helo command [{hello}]"),
+                _ => ("from_dns_list", "Sender address [{from}]"),
+            };
+            match dns_lists(&step.argument) {
+                Some(lists) => {
+                    let reply = format!("554 5.7.1 Service unavailable; {what} blocked using {{text}}");
+                    decision.add(open, comment, &[(key, lists)], &[], "reject", reply);
+                }
+                None => context.effect(
+                    Effect::Taken,
+                    list,
+                    format!("{word} {}: these answers are no single range: write {key} = [\"ZONE=127.0.0.2-11\"] in a [[rule]]", step.argument),
+                ),
             }
-            None => context.effect(
-                Effect::Taken,
-                list,
-                format!("{word} {}: these answers cannot be said: write dns_list = [\"ZONE=127.0.0.2-11\"] in a [[rule]]", step.argument),
-            ),
-        },
+        }
         _ if word.contains("bl_") => context.effect(
             Effect::Taken,
             list,
-            format!("{word} {}: lists of names in DNS are asked by a policy server ([policy_service.NAME], `ask` in [[rule]])", step.argument),
+            format!("{word} {}: lists in DNS are asked about clients, EHLO and senders; a policy server can ask about others ([policy_service.NAME], `ask` in [[rule]])", step.argument),
         ),
         _ => context.effect(Effect::Taken, list, format!("{word} has no counterpart; see docs/rules.md")),
     }

@@ -232,7 +232,7 @@ mod tests {
         for name in ["docs/tls.md", "docs/man/postrider.1", "docs/man/sendmail.1", "docs/results/relay.svg"] {
             assert!(belongs(name), "{name}");
         }
-        for name in ["docs/man/postlab.1", "docs/results/relay.jsonl", "docs/seeds/rows.toml"] {
+        for name in ["docs/man/postlab.1", "docs/seeds/S0.toml", "docs/seeds/rows.toml"] {
             assert!(!belongs(name), "{name}");
         }
     }

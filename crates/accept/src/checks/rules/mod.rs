@@ -13,8 +13,8 @@ use config::Settings;
 use inbound::Answer;
 use mail::{ClientCertificate, Edit, Recipient, Reply};
 use policy::{
-    Answers, ClientName, Effects, Fact, Facts, Listed, Measure, NamedHost, Next, Question, Ruling, ServiceId,
-    Source, Stage, Verdict,
+    Answers, ClientName, DnsList, Effects, Fact, Facts, Listed, Measure, NamedHost, Next, Question, Ruling,
+    ServiceId, Source, Stage, Verdict,
 };
 use route::dns::Lookup;
 use state::{Memory, shown};
@@ -140,18 +140,27 @@ async fn evaluate_later<'a>(
 /// Answers the first question that has no answer yet. Lists in DNS are asked together: one that is silent does not delay the others.
 fn answer_next<'a>(view: &View<'a>, memory: &Memory, questions: &[Question]) -> Option<Answer<'a, Answered>> {
     let question = questions.iter().find(|question| memory.lacks(question))?.clone();
-    let (Question::DnsList(_), Source::Smtp { peer, .. }) = (&question, &view.facts.source) else {
-        return Some(answer(view, memory, &question).map(|fact| vec![(question, fact)]));
-    };
-    let zone = |question: &Question| match question {
-        Question::DnsList(zone) if memory.lacks(question) => Some(zone.clone()),
+    let client = view.facts.client();
+    // The name that says whether the client, or a domain, is listed.
+    let name = |question: &Question| match question {
+        Question::DnsList(zone, None) => client.map(|client| DnsList::name(zone, client)),
+        Question::DnsList(zone, Some(domain)) => DnsList::domain_name(zone, domain),
         _ => None,
     };
-    let (zones, address) = (questions.iter().filter_map(zone).collect(), peer.ip());
+    if name(&question).is_none() {
+        return Some(answer(view, memory, &question).map(|fact| vec![(question, fact)]));
+    }
+    let named = |question: &Question| match question {
+        Question::DnsList(zone, _) if memory.lacks(question) => {
+            Some((question.clone(), zone.clone(), name(question)?))
+        }
+        _ => None,
+    };
+    let asked: Vec<_> = questions.iter().filter_map(named).collect();
     let (lists, dns) = (view.rules.sources.lists.clone(), view.rules.sources.dns().clone());
     Some(Answer::later(async move {
-        let answers = lists.ask_all(dns, zones, address).await;
-        answers.into_iter().map(|(zone, listed)| (Question::DnsList(zone), Fact::DnsList(listed))).collect()
+        let answers = lists.ask_all(dns, asked).await;
+        answers.into_iter().map(|(question, listed)| (question, Fact::DnsList(listed))).collect()
     }))
 }
 
@@ -212,7 +221,8 @@ fn note(view: &View<'_>, memory: &mut Memory, stage: Stage, question: Question, 
         let what = match &question {
             Question::Map(map, key) => format!("{} {key}", rules.references[usize::from(map.0)].1),
             Question::ClientName => "the name of the client's address".to_owned(),
-            Question::DnsList(zone) => format!("the list {zone}"),
+            Question::DnsList(zone, None) => format!("the list {zone}"),
+            Question::DnsList(zone, Some(domain)) => format!("the list {zone} about {domain}"),
             Question::Spend(id, key, amount) => {
                 format!("{} of {key}: {amount} more", rules.program.limits()[usize::from(id.0)].name)
             }
@@ -244,8 +254,8 @@ fn answer<'a>(view: &View<'a>, memory: &Memory, question: &Question) -> Answer<'
             Answer::Ready(Fact::Over(is_over))
         }
         Question::ClientName => client_name(view).map(Fact::ClientName),
-        // A client of SMTP is looked up with all lists at once.
-        Question::DnsList(_) => Answer::Ready(Fact::DnsList(Ok(Listed::default()))),
+        // What can be asked is, with all lists at once.
+        Question::DnsList(..) => Answer::Ready(Fact::DnsList(Ok(Listed::default()))),
         Question::Service(ServiceId(id)) => {
             let client = &view.rules.sources.services[usize::from(*id)];
             let known = match memory.answers.find(&Question::ClientName) {

@@ -148,6 +148,7 @@ fn access_tables_and_policy_servers_are_rules() {
          \x20 check_client_access cidr:/etc/postfix/clients, check_sender_access hash:/etc/postfix/senders,\n\
          \x20 reject_non_fqdn_helo_hostname, reject_unknown_client_hostname, reject_rbl_client bl.test,\n\
          \x20 reject_rbl_client codes.test=127.0.0.[2..11;14], reject_rbl_client odd.test=127.0.[1;2].3\n\
+         \x20 reject_rhsbl_sender dbl.test=127.0.1.[2..99], reject_rhsbl_helo dbl.test, reject_rhsbl_client dbl.test\n\
          \x20 check_policy_service unix:private/greylist\n",
         &[
             ("/etc/postfix/clients", "192.0.2.66/32 REJECT\n198.51.100.0/24 OK\n"),
@@ -166,7 +167,10 @@ fn access_tables_and_policy_servers_are_rules() {
         "client_name = [\"none\"]",
         "[policy_service.greylist]",
         "ask = \"greylist\"",
-        "dns_list = [\"bl.test\"]\nunless = { client = [\"198.51.100.0/24\"] }\nreject = \"554 5.7.1 Service unavailable; {client} is blocked using {text}\"",
+        "dns_list = [\"bl.test\"]\nunless = { client = [\"198.51.100.0/24\"] }\nreject = \"554 5.7.1 Service unavailable; Client host [{client}] blocked using {text}\"",
+        "from_dns_list = [\"dbl.test=127.0.1.2-99\"]\nunless = { client = [\"198.51.100.0/24\"] }\nreject = \"554 5.7.1 Service unavailable; Sender address [{from}] blocked using {text}\"",
+        "hello_dns_list = [\"dbl.test\"]",
+        "client_name_dns_list = [\"dbl.test\"]",
         "dns_list = [\"codes.test=127.0.0.2-11\", \"codes.test=127.0.0.14\"]",
     ] {
         assert!(toml.contains(line), "{line}: {toml}");

@@ -107,7 +107,8 @@ const FEATURES: &Meanings = &[
         "accept_unresolvable_domains accept_unqualified_senders",
         Note("domains of senders are not looked up; addresses need a domain"),
     ),
-    ("dnsbl enhdnsbl rhsbl", Matters(Taken, "block lists of DNS: write dnsbl = [\"ZONE\"] in [checks]")),
+    ("rhsbl", Matters(Taken, "lists of domains in DNS: write from_dns_list = [\"ZONE\"] in a [[rule]]")),
+    ("dnsbl enhdnsbl", Matters(Taken, "block lists of DNS: write dnsbl = [\"ZONE\"] in [checks]")),
     (
         "generics_entire_domain",
         Matters(Addresses, "hosts below the domains of addresses.generic: list them one by one"),
