@@ -4,8 +4,9 @@
 # shared. An agent on this machine does the same over the loopback, in turn.
 # With AGENT=HOST:PORT and KEY=FILE the other machine is one where `postlab agent listen` runs; SINK=HOST:PORT is then the address
 # of this machine as that one sees it.
-# Needs root and ip(8), unless AGENT is set. Environment: POSTLAB (the binary), ROUNDS (default 5), STORES (default: none files log).
-# Prints a line for each run, and at the end the medians.
+# Needs root and ip(8), unless AGENT is set. Environment: POSTLAB (the binary), ROUNDS (default 5), STORES (default: none threads files log;
+# threads is no store in a sink with threads, which is the sink that stores files).
+# Prints a line for each run, and at the end the medians, also of the times with a store divided by those without, in each round.
 set -euo pipefail; shopt -s inherit_errexit
 POSTLAB=${POSTLAB:-postlab}
 name=postlab$$ work=$(mktemp -d -p .) pids=() sink_pid=
@@ -44,9 +45,12 @@ else
 fi
 
 run() { # PLACE STORE SESSIONS
-  local messages=20000 options=(--store "$2")
-  # Fewer where each is a file, so that no run lasts minutes.
-  if [ "$2" = files ]; then messages=2000 options=(--store files --model pool --threads 100); fi
+  local messages=$(($3 < 10 ? 20000 : 60000)) options=(--store "$2")
+  case $2 in
+    threads) options=(--store none --model pool --threads 100) ;;
+    # Fewer where each is a file, so that no run lasts minutes.
+    files) messages=$((messages / 6)) options=(--store files --model pool --threads 100) ;;
+  esac
   "$POSTLAB" sink "${options[@]}" --store-directory "$work" "${sink[$1]}" > /dev/null 2> "$work/sink" & sink_pid=$!
   await "$work/sink"
   "$POSTLAB" agent run -k "$key" -a "${agent[$1]}" --json -- -d -l 1024 -s "$3" -m "$messages" "${sink[$1]}" > "$work/json"
@@ -62,7 +66,7 @@ END
 echo "place     store  sessions messages/s, p50 ms, p99 ms"
 for _ in $(seq "${ROUNDS:-5}"); do
   for sessions in "$@"; do
-    for store in ${STORES:-none files log}; do
+    for store in ${STORES:-none threads files log}; do
       for place in here elsewhere; do run "$place" "$store" "$sessions"; done
     done
   done
@@ -75,5 +79,11 @@ for line in open(sys.argv[1]):
     runs.setdefault((store, int(sessions), place), []).append(float(rate))
 print("messages a second, median (smallest-largest, N)")
 for (store, sessions, place), rates in sorted(runs.items(), key=lambda run: (run[0][0], run[0][1], run[0][2] != "here")):
-    print(f"{store:6} {sessions:4} {place:9} {statistics.median(rates):6.0f} ({min(rates):.0f}-{max(rates):.0f}, N={len(rates)})")
+    print(f"{store:7} {sessions:4} {place:9} {statistics.median(rates):6.0f} ({min(rates):.0f}-{max(rates):.0f}, N={len(rates)})")
+print("time with a store to that without")
+for (store, sessions, place), rates in sorted(runs.items()):
+    for base in ["none", "threads"] if store in ("files", "log") else []:
+        if without := runs.get((base, sessions, place)):
+            ratios = [b / a for a, b in zip(rates, without)]
+            print(f"{store:7} {sessions:4} {place:9} to {base:7} {statistics.median(ratios):5.2f} ({min(ratios):.2f}-{max(ratios):.2f})")
 END

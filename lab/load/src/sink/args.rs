@@ -90,6 +90,10 @@ pub struct SinkArgs {
     /// Directories of --store files: flat, or hashed:COUNT for so many by a hash of the name
     #[arg(long, value_name = "LAYOUT", default_value = "flat", value_parser = Layout::parse)]
     store_layout: Layout,
+    /// Threads that write and sync the messages of --store files, one message at a time each; for --model event and async
+    /// [default: 64]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    store_writers: Option<u16>,
     /// Use IPv4 only
     #[arg(short = '4', conflicts_with = "ipv6")]
     ipv4: bool,
@@ -281,7 +285,7 @@ impl SinkArgs {
     /// The options cannot be combined, or the store cannot be opened.
     pub(crate) fn store(&self) -> Result<Option<Store>, String> {
         self.check_store()?;
-        Store::open(self.store, self.store_layout, &self.store_directory)
+        Store::open(self.store, self.store_layout, self.store_writers, &self.store_directory)
     }
 
     /// Checks that the options of the store can be combined.
@@ -291,6 +295,12 @@ impl SinkArgs {
         }
         if self.store != StoreKind::Files && self.store_layout != Layout::FLAT {
             return Err("--store-layout is for --store files".to_owned());
+        }
+        let has_writers = self.store == StoreKind::Files && matches!(self.model, Model::Event | Model::Async);
+        if self.store_writers.is_some() && !has_writers {
+            return Err("--store-writers is for --store files with --model event or async: the other models write in \
+                        the thread of the session"
+                .to_owned());
         }
         Ok(())
     }

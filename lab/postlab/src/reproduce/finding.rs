@@ -271,11 +271,11 @@ impl Finding {
         size.map_or("not compared", |(_, size)| size.word())
     }
 
-    /// Both verdicts with the condition of each: `agrees: < 1`.
+    /// Both verdicts with the condition of each: `agrees (expected < 1)`.
     pub(super) fn verdicts(&self) -> (String, String) {
         let with = |verdict: &str, condition: &str| match condition {
             "" => verdict.to_owned(),
-            condition => format!("{verdict}: {condition}"),
+            condition => format!("{verdict} (expected {condition})"),
         };
         let condition = self.judged.as_ref().map_or("", |judged| judged.condition.as_str());
         let size = match self.prediction() {
@@ -408,7 +408,8 @@ mod tests {
         assert_eq!(of(&above), ("agrees", "differs", sentence));
         let below = judged(Some(&record(&[(5.0, 10.0); 3])));
         assert_eq!(of(&below), ("differs", "differs", "Slower. Cause: unknown."));
-        assert_eq!(below.verdicts(), ("differs: > 1".into(), "differs: the text's range".into()));
+        let expected = ("differs (expected > 1)".into(), "differs (expected the text's range)".into());
+        assert_eq!(below.verdicts(), expected);
     }
 
     #[test]

@@ -64,6 +64,9 @@ pub(crate) struct ReproduceArgs {
     /// Write the page to this directory, with the records from which `--page --results DIRECTORY` can make it again
     #[arg(long, value_name = "DIRECTORY")]
     publish: Option<PathBuf>,
+    /// Write the records and `reproduce.json` to this directory instead
+    #[arg(long, value_name = "DIRECTORY", requires = "publish")]
+    records: Option<PathBuf>,
     /// Directory of the results [default: results/reproduce, or results/reproduce-quick]
     #[arg(long, value_name = "DIRECTORY")]
     results: Option<PathBuf>,
@@ -150,7 +153,8 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, Failure> {
             results.display()
         )));
     }
-    if let Some(place) = &args.publish {
+    let records = args.records.as_ref().or(args.publish.as_ref());
+    if let Some(place) = records {
         let page = place.join(against::NAME);
         let then = page.is_file().then(|| Published::read(&page)).transpose()?;
         let lost: Vec<&str> = then.iter().flat_map(|then| then.lost_steps(&kept)).collect();
@@ -179,11 +183,11 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, Failure> {
     let mut text = markdown(&kept, &notes.introduction);
     text += &against.as_ref().map(|then| then.markdown(&kept)).unwrap_or_default();
     let page = page::page(&kept, &seeds, against.as_ref(), &notes.introduction);
-    if let Some(place) = &args.publish {
+    if let Some(place) = records {
         kept.iter().filter_map(|kept| kept.record.as_ref()).try_for_each(|record| record.write(place))?;
     }
     let place = args.publish.as_ref().unwrap_or(&results);
-    Published::of(&kept).write(&place.join(against::NAME))?;
+    Published::of(&kept).write(&records.unwrap_or(&results).join(against::NAME))?;
     for (name, text) in [("reproduce.md", &text), ("reproduce.html", &page)] {
         let path = place.join(name);
         fs::write(&path, text).map_err(|e| format!("write {}: {e}", path.display()))?;

@@ -286,7 +286,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// Scenarios, their scripts and the peers' scripts, which the commands find beside the results.
-const UNPACKED: [(&str, &str); 25] = [
+const UNPACKED: [(&str, &str); 26] = [
     ("scenarios/ceiling.toml", include_str!("../../../scenarios/ceiling.toml")),
     ("scenarios/models.toml", include_str!("../../../scenarios/models.toml")),
     ("scenarios/filesystems-two.toml", include_str!("../../../scenarios/filesystems-two.toml")),
@@ -295,6 +295,7 @@ const UNPACKED: [(&str, &str); 25] = [
     ("scenarios/logging.toml", include_str!("../../../scenarios/logging.toml")),
     ("scenarios/sizes.toml", include_str!("../../../scenarios/sizes.toml")),
     ("scenarios/defer.toml", include_str!("../../../scenarios/defer.toml")),
+    ("scenarios/layout.toml", include_str!("../../../scenarios/layout.toml")),
     ("scenarios/stores.toml", include_str!("../../../scenarios/stores.toml")),
     ("scenarios/filesystems-peer.toml", include_str!("../../../scenarios/filesystems-peer.toml")),
     ("scenarios/scheduler.toml", include_str!("../../../scenarios/scheduler.toml")),

@@ -129,7 +129,7 @@ fn the_ratios_of_relays_are_those_of_their_medians() {
 #[test]
 fn the_counts_of_findings_are_those_of_the_published_file() {
     let page = plain(&read("docs/postlab.md"));
-    let file: serde_json::Value = serde_json::from_str(&read("docs/results/reproduce.json")).unwrap();
+    let file: serde_json::Value = serde_json::from_str(&read("lab/results/reproduce.json")).unwrap();
     let verdict = |finding: &serde_json::Value| {
         // Pages before 28 November 2026 have one verdict.
         let word = finding.get("direction").unwrap_or(&finding["verdict"]);

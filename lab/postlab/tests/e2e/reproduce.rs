@@ -60,20 +60,20 @@ fn a_verdict_needs_rounds_and_calm_and_names_the_count_that_was_measured() {
     assert!(
         filename.starts_with("| S1 |")
             && filename
-                .contains("| 0.31× | 0.25× (0.22–0.27) | agrees: < 1 | agrees: near the text's figure |"),
+                .contains("| 0.31× | 0.25× (0.22–0.27) | agrees (expected < 1) | agrees (expected near the text's figure) |"),
         "{filename}"
     );
     // From 0.98 to 1.05 times: within a tenth of one, as the effect of the text is itself, and neither within 1.03 to 1.12 nor outside.
     assert!(line(&text, "Sendmail 8: host to priority, reading |").contains(
-        "| cannot tell: > 1 | cannot tell: near the text's figure | Open: the interval crosses an edge of the prediction. |"
+        "| cannot tell (expected > 1) | cannot tell (expected near the text's figure) | Open: the interval crosses an edge of the prediction. |"
     ));
     assert!(
         line(&text, "Sendmail 8: time to priority, reading |")
-            .contains("| cannot tell: in 0.9..1.1 | Open: no figure in what was measured. |")
+            .contains("| cannot tell (expected in 0.9..1.1) | Open: no figure in what was measured. |")
     );
     assert!(
         line(&text, "Sendmail 8, filename: files looked up for each message")
-            .contains("| each (from the code) | 1.02 (1.02–1.02) | agrees: in 0.9..1.1 |")
+            .contains("| each (from the code) | 1.02 (1.02–1.02) | agrees (expected in 0.9..1.1) |")
     );
     let step = line(&text, "| queuerun-sendmail |");
     for part in
@@ -100,10 +100,9 @@ fn a_verdict_needs_rounds_and_calm_and_names_the_count_that_was_measured() {
     ));
 
     keep(results, &record("/d", &calm[..1], 0.0));
-    assert!(
-        line(&page(results).0, FILENAME)
-            .contains("| cannot tell: near the text's figure | Open: one round: at least 3 are needed. |")
-    );
+    assert!(line(&page(results).0, FILENAME).contains(
+        "| cannot tell (expected near the text's figure) | Open: one round: at least 3 are needed. |"
+    ));
     keep(results, &record("/d", &calm, 0.9));
     assert!(
         line(&page(results).0, FILENAME).contains("Open: busy machine: others used 90 % of the processors.")
@@ -112,7 +111,9 @@ fn a_verdict_needs_rounds_and_calm_and_names_the_count_that_was_measured() {
     let slower = page(results).0;
     let filename = line(&slower, FILENAME);
     assert!(
-        filename.contains("| 4.00× (3.90–4.10) | differs: < 1 | differs: near the text's figure |"),
+        filename.contains(
+            "| 4.00× (3.90–4.10) | differs (expected < 1) | differs (expected near the text's figure) |"
+        ),
         "{filename}"
     );
     assert!(filename.contains("more than then (0.31). Cause: the order looks each file up"), "{filename}");
@@ -127,7 +128,7 @@ fn a_verdict_needs_rounds_and_calm_and_names_the_count_that_was_measured() {
     assert!(line(&apart, FILENAME).contains("Open: REPEATS DISAGREE: 0.1"), "{apart}");
     assert!(
         line(&apart, "Sendmail 8: host to priority")
-            .contains("| agrees: > 1 | differs: near the text's figure |"),
+            .contains("| agrees (expected > 1) | differs (expected near the text's figure) |"),
         "{apart}"
     );
 }
@@ -182,7 +183,7 @@ fn one_text_is_renewed_and_the_others_stay() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(String::from_utf8_lossy(&output.stderr).contains("step 1 of 1: log-buffering"));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(line(&text, FILENAME).contains("| agrees: < 1 |"), "{text}");
+    assert!(line(&text, FILENAME).contains("| agrees (expected < 1) |"), "{text}");
     assert!(line(&text, "| log-buffering |").contains("3 rounds"), "{text}");
     // What is done is not done again, but where it is asked for.
     let steps = results.join("steps/log-buffering.json");
@@ -312,34 +313,23 @@ fn a_published_page_is_made_again_from_the_records_beside_it() {
 /// The page is that of its records, and each finding that cannot be told has its note.
 #[test]
 fn the_published_page_is_that_of_its_records() {
-    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
-    let notes = place.join("reproduce-notes.toml");
-    toml::from_str::<toml::Table>(&std::fs::read_to_string(&notes).unwrap()).unwrap();
-    // That of 26 November was published without its records.
-    if !place.join("steps").exists() {
-        return;
-    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let (pages, data) = (root.join("docs/results"), root.join("lab/results"));
+    let notes = std::fs::read_to_string(data.join("reproduce-notes.toml")).unwrap();
+    toml::from_str::<toml::Table>(&notes).unwrap();
     let made = tempfile::tempdir().unwrap();
-    let [place_text, made_text] = [&*place, made.path()].map(|path| path.to_str().unwrap());
-    let against = place.join("reproduce-2026-11-28.json");
-    let output = run(&[
-        "reproduce",
-        "--page",
-        "--results",
-        place_text,
-        "--publish",
-        made_text,
-        "--notes",
-        notes.to_str().unwrap(),
-        "--against",
-        against.to_str().unwrap(),
-    ]);
+    let against = data.join("reproduce-2026-11-28.json");
+    let [data_text, made_text, against] =
+        [data.as_path(), made.path(), against.as_path()].map(|path| path.to_str().unwrap());
+    let arguments =
+        ["reproduce", "--page", "--results", data_text, "--publish", made_text, "--against", against];
+    let output = run(&arguments);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{said}");
-    for name in ["reproduce.md", "reproduce.html", "reproduce.json"] {
+    for (place, name) in [(&pages, "reproduce.md"), (&pages, "reproduce.html"), (&data, "reproduce.json")] {
         let [published, again] =
-            [&*place, made.path()].map(|place| std::fs::read_to_string(place.join(name)));
-        assert!(published.unwrap() == again.unwrap(), "{name} is not made from docs/results/steps");
+            [place.as_path(), made.path()].map(|place| std::fs::read_to_string(place.join(name)));
+        assert!(published.unwrap() == again.unwrap(), "{name} is not made from lab/results/steps");
     }
 }
 

@@ -258,6 +258,8 @@ fn options_that_a_store_cannot_be_combined_with_are_named() {
         (&["--store", "log", "-u", "nobody"][..], "-R and -u"),
         (&["--store", "log", "--store-layout", "hashed:4"], "--store files"),
         (&["--store", "files", "--store-layout", "hashed:1"], "hashed:COUNT"),
+        (&["--store", "log", "--store-writers", "2"], "--store-writers is for --store files"),
+        (&["--store", "files", "--model", "pool", "--store-writers", "2"], "--model event or async"),
         (&["--store", "files", "--store-directory", "/nonexistent/there"], "/nonexistent/there"),
     ] {
         let output =

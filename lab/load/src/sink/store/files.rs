@@ -18,7 +18,7 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// Threads that write for the models that must not block, as many as the workers of the pool.
+/// Threads that write for the models that must not block, as many as the workers of the pool, if nothing else is said.
 const WRITERS: usize = super::super::POOL_WORKERS;
 
 /// A message on its way to a thread that writes it.
@@ -33,18 +33,29 @@ pub(crate) struct Files {
     directories: Arc<[Box<dyn Disk>]>,
     ids: IdSource,
     jobs: Mutex<Option<Sender<Job>>>,
+    writer_count: usize,
 }
 
 impl Files {
     /// Makes the directories.
-    pub(crate) fn open(path: &Path, count: u32, calls: &DiskCallCounter) -> Result<Self, String> {
+    pub(crate) fn open(
+        path: &Path,
+        count: u32,
+        writers: Option<u16>,
+        calls: &DiskCallCounter,
+    ) -> Result<Self, String> {
         let open = |number: u32| {
             let path = path.join(format!("{number:04}"));
             let disk = RealDisk::new(&path).map_err(|e| format!("create {}: {e}", path.display()))?;
             Ok(Box::new(calls.count(Arc::new(disk))) as Box<dyn Disk>)
         };
         let directories: Result<Vec<_>, String> = (0..count).map(open).collect();
-        Ok(Self { directories: directories?.into(), ids: IdSource::default(), jobs: Mutex::default() })
+        Ok(Self {
+            directories: directories?.into(),
+            ids: IdSource::default(),
+            jobs: Mutex::default(),
+            writer_count: writers.map_or(WRITERS, usize::from),
+        })
     }
 
     /// Writes a message here and now, or hands it to a thread.
@@ -73,7 +84,7 @@ impl Files {
         }
         let (sender, receiver) = channel();
         let receiver = Arc::new(Mutex::new(receiver));
-        for _ in 0..WRITERS {
+        for _ in 0..self.writer_count {
             let (receiver, directories) = (receiver.clone(), self.directories.clone());
             let builder = thread::Builder::new().stack_size(256 * 1024);
             let started = builder.spawn(move || work(&receiver, &directories));

@@ -144,7 +144,12 @@ impl Store {
     ///
     /// # Errors
     /// The directory cannot be made, or the log not be opened.
-    pub(crate) fn open(kind: StoreKind, layout: Layout, parent: &Path) -> Result<Option<Self>, String> {
+    pub(crate) fn open(
+        kind: StoreKind,
+        layout: Layout,
+        writers: Option<u16>,
+        parent: &Path,
+    ) -> Result<Option<Self>, String> {
         if kind == StoreKind::None {
             return Ok(None);
         }
@@ -152,7 +157,7 @@ impl Store {
         let calls = DiskCallCounter::default();
         let backend = match kind {
             StoreKind::Log => Backend::Log(log::Log::open(&scratch.path().join("log"), &calls)?),
-            _ => Backend::Files(files::Files::open(scratch.path(), layout.directory_count, &calls)?),
+            _ => Backend::Files(files::Files::open(scratch.path(), layout.directory_count, writers, &calls)?),
         };
         let (stored, failed) = (AtomicU64::new(0), AtomicU64::new(0));
         let opening = calls.calls();
@@ -233,7 +238,7 @@ mod tests {
     #[test]
     fn files_are_synced_with_their_directory_and_hashed_over_all() {
         let parent = tempfile::tempdir().unwrap();
-        let store = Store::open(StoreKind::Files, Layout::parse("hashed:4").unwrap(), parent.path());
+        let store = Store::open(StoreKind::Files, Layout::parse("hashed:4").unwrap(), None, parent.path());
         let store = store.unwrap().unwrap();
         (0..100).for_each(|_| keep(&store, "Subject: x\r\n\r\nbody\r\n"));
         let counts = store.counts();
@@ -256,7 +261,7 @@ mod tests {
     #[test]
     fn messages_that_come_together_share_a_commit_of_the_log() {
         let parent = tempfile::tempdir().unwrap();
-        let store = Store::open(StoreKind::Log, Layout::FLAT, parent.path()).unwrap().unwrap();
+        let store = Store::open(StoreKind::Log, Layout::FLAT, None, parent.path()).unwrap().unwrap();
         let waiting: Vec<Stored> =
             (0..50).map(|_| store.store(envelope(), Bytes::from_static(b"x\r\n"), false)).collect();
         for one in waiting {
@@ -274,7 +279,7 @@ mod tests {
     #[test]
     fn a_message_that_cannot_be_written_is_an_error_with_its_reason() {
         let parent = tempfile::tempdir().unwrap();
-        let store = Store::open(StoreKind::Log, Layout::FLAT, parent.path()).unwrap().unwrap();
+        let store = Store::open(StoreKind::Log, Layout::FLAT, None, parent.path()).unwrap().unwrap();
         store.close();
         let error = spool::block_on(store.store(envelope(), Bytes::from_static(b"x"), false)).unwrap_err();
         assert_eq!(error, "store a message in the log: the spool failed and stopped");
