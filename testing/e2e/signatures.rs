@@ -1,7 +1,14 @@
 //! Mail of own domains is signed (DKIM), and a program that is not ours verifies it.
 
-use crate::common::{BINARY, Postrider, client::Client, python_with, record, sink::Sink, until};
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
+use crate::common::{
+    BINARY, Postrider,
+    client::Client,
+    names::{NameServer, Record},
+    python_with, record,
+    sink::Sink,
+    until,
+};
+use std::{fs, net::UdpSocket, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
 /// Verifies each signature of the files, with the records of a file: a line `FILE VERDICT VERDICT…` for each, in order.
 const VERIFY: &str = r#"
@@ -245,4 +252,66 @@ fn a_client_signs_only_for_what_it_may_send_as() {
         daemon.ask(&["dkim", "show"]).starts_with("s1._domainkey.own.test. IN TXT ( \"v=DKIM1; k=rsa; p=")
     );
     assert!(fs::metadata(&key).unwrap().permissions().mode() & 0o077 == 0);
+}
+
+#[test]
+fn a_new_key_signs_when_its_record_can_be_seen_and_not_before() {
+    let keys = tempfile::tempdir().unwrap();
+    new_key(keys.path(), "own.test", "2026a", "rsa");
+    let (old, new) = (keys.path().join("2026a.pem"), keys.path().join("own.test.2026b.pem"));
+    let names = NameServer::start(UdpSocket::bind("127.0.0.1:0").unwrap(), &[]);
+    let (address, sink) = (names.address, Sink::start());
+    let daemon = Postrider::start(&format!(
+        "[dns]\nnameservers = [\"{address}\"]\n{}[[sign]]\ndomains = [\"own.test\"] # ours\nselector = '2026a' # old\nkey = \"{}\"\n",
+        sink.route(),
+        old.display()
+    ));
+    let selector = || {
+        let mut client = Client::connect(daemon.address).unwrap();
+        let message = b"From: a@own.test\r\nSubject: x\r\n\r\nx\r\n";
+        assert_eq!(client.send("a@own.test", &["x@far.test"], message).unwrap().0, 250);
+        until("it has arrived", || sink.count() == 1);
+        let text = String::from_utf8(sink.take().remove(0).content).unwrap();
+        ["2026a", "2026b"].into_iter().find(|selector| text.contains(&format!("s={selector};")))
+    };
+    let rotate = |more: &[&str]| {
+        let command =
+            [&["dkim", "rotate", "own.test", "--selector", "2026b", "--interval", "20ms"], more].concat();
+        let output = daemon.run(&command, "");
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+        (output.status.code(), said)
+    };
+    let before = fs::read_to_string(daemon.config()).unwrap();
+    let (code, said) = rotate(&["--wait", "0s"]);
+    assert!(code == Some(75) && said.contains("the old key still signs"), "{said}");
+    assert_eq!(fs::read_to_string(daemon.config()).unwrap(), before);
+    assert_eq!(selector(), Some("2026a"));
+    let made = fs::read(&new).unwrap();
+    assert_eq!(fs::metadata(&new).unwrap().permissions().mode() & 0o777, 0o600);
+    let record: String = said.split('"').skip(1).step_by(2).take(2).collect();
+    drop(names);
+    // Another key's record is not its own.
+    let told = |record: String| {
+        let records = [("2026b._domainkey.own.test", Record::Txt(record))];
+        NameServer::start(UdpSocket::bind(address).unwrap(), &records)
+    };
+    let names = told("v=DKIM1; k=rsa; p=AAAA".to_owned());
+    let (code, said) = rotate(&["--wait", "0s"]);
+    assert!(code == Some(75) && said.contains("2026b._domainkey.own.test: "), "{said}");
+    drop(names);
+    let _names = told(record);
+    let (code, said) = rotate(&["--wait", "1m"]);
+    assert!(
+        code == Some(0) && said.contains("own.test signs with 2026b now") && said.contains("reloaded"),
+        "{said}"
+    );
+    assert_eq!(fs::read(&new).unwrap(), made, "the key that was published");
+    let after = before.replace("'2026a' # old", "\"2026b\" # old");
+    let after = after.replace(&old.display().to_string(), &new.display().to_string());
+    assert_eq!(fs::read_to_string(daemon.config()).unwrap(), after);
+    assert_eq!(selector(), Some("2026b"));
+    let (code, said) = rotate(&[]);
+    assert!(code == Some(78) && said.contains("signs with 2026b already"), "{said}");
+    let other = daemon.run(&["dkim", "rotate", "far.test", "--selector", "x"], "");
+    assert!(String::from_utf8(other.stderr).unwrap().contains("no [[sign]] with a `key`"));
 }

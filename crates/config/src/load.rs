@@ -71,6 +71,36 @@ impl Loaded {
         self.sources.file_at(span.start).0
     }
 
+    /// Returns a file of the configuration with other texts in the places of those of some keys: the file, and its new text.
+    ///
+    /// # Errors
+    /// A key is not set in a file, or they stand in two files.
+    pub fn with_values(&self, values: &[(String, &str)]) -> Result<(PathBuf, String), String> {
+        let mut places = Vec::new();
+        for (key, value) in values {
+            let set = self.effective.iter().find(|entry| entry.path == *key).map(|entry| &entry.origin);
+            let Some(Origin::File { span, .. }) = set else {
+                return Err(format!("{key} is not set in the configuration"));
+            };
+            places.push((span.clone(), toml::Value::from(*value).to_string()));
+        }
+        places.sort_by_key(|(span, _)| span.start);
+        let Some((first, _)) = places.first() else { return Err("nothing is to be changed".to_owned()) };
+        let (path, text, begin) = self.sources.file_at(first.start);
+        let mut text = text.to_owned();
+        for (span, value) in places.iter().rev() {
+            if self.file_of(span) != path {
+                return Err(format!(
+                    "{} and {} share a section",
+                    path.display(),
+                    self.file_of(span).display()
+                ));
+            }
+            text.replace_range(span.start - begin..span.end - begin, value);
+        }
+        Ok((path.to_owned(), text))
+    }
+
     /// The effective configuration as TOML, each line with its origin. It reads back to the same settings.
     pub fn as_toml(&self) -> String {
         listing::as_toml(&self.effective, |span| {

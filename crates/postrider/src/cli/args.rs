@@ -3,7 +3,7 @@
 mod dkim;
 mod import;
 
-pub(crate) use dkim::{DkimCommand, KeyKind};
+pub(crate) use dkim::{DkimCommand, KeyKind, RotateArgs};
 pub(crate) use import::{ImportArgs, ImportCli, ImportCommand};
 
 use clap::{Args, Parser, Subcommand};

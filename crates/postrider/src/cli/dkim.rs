@@ -1,5 +1,9 @@
 //! `postrider dkim`: makes keys that sign mail, and compares them with DNS.
 
+mod rotate;
+
+pub(super) use rotate::run as rotate;
+
 use super::{
     CliError, Ending,
     args::{DkimCommand, KeyKind},
@@ -11,7 +15,7 @@ use control::Exit;
 use mail::Domain;
 use server::wiring;
 use std::{
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io::Write,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
@@ -39,17 +43,8 @@ pub(super) fn new(
             "`{selector}` is no selector: write letters, digits and hyphens, such as 2026"
         )));
     }
-    let algorithm = match kind {
-        KeyKind::Rsa => Algorithm::RsaSha256,
-        KeyKind::Ed25519 => Algorithm::Ed25519Sha256,
-    };
-    let pem = SigningKey::generate(algorithm).map_err(|why| CliError::new(Exit::Unavailable, why))?;
-    let key = SigningKey::from_pem(pem.as_bytes()).expect("a key that was made can be read");
     let file = file.map_or_else(|| PathBuf::from(format!("{domain}.{selector}.pem")), Path::to_owned);
-    let failed =
-        |e: std::io::Error| CliError::new(Exit::CantCreate, format!("create {}: {e}", file.display()));
-    let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file).map_err(failed)?;
-    open.write_all(pem.as_bytes()).and_then(|()| open.sync_all()).map_err(failed)?;
+    let (key, _) = make_key(kind.algorithm(), &file)?;
     let full = std::path::absolute(&file).unwrap_or_else(|_| file.clone());
     writeln!(out, "The private key is in {}; the daemon's user must be able to read it.\n", full.display())?;
     writeln!(out, "1. Publish this record in DNS:\n\n{}\n", zone_line(&domain, selector, &key.record()))?;
@@ -61,6 +56,17 @@ pub(super) fn new(
     )?;
     writeln!(out, "3. `postrider reload`, then `postrider dkim check`.")?;
     Ok(Exit::Ok)
+}
+
+/// Makes a key in a new file, which only its owner may read.
+fn make_key(algorithm: Algorithm, file: &Path) -> Result<(SigningKey, File), CliError> {
+    let pem = SigningKey::generate(algorithm).map_err(|why| CliError::new(Exit::Unavailable, why))?;
+    let key = SigningKey::from_pem(pem.as_bytes()).expect("a key that was made can be read");
+    let failed =
+        |e: std::io::Error| CliError::new(Exit::CantCreate, format!("create {}: {e}", file.display()));
+    let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;
+    open.write_all(pem.as_bytes()).and_then(|()| open.sync_all()).map_err(failed)?;
+    Ok((key, open))
 }
 
 /// Returns a record as zone files have it.

@@ -208,6 +208,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         Command::Dkim(DkimCommand::New { domain, selector, kind, out: file }) => {
             dkim::new(&domain, &selector, kind, file.as_deref(), out)?
         }
+        Command::Dkim(DkimCommand::Rotate(args)) => dkim::rotate(&args, explicit, out)?,
         Command::Dkim(command) => dkim::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Certificate(command) => certificate::run(&command, &load_for_tools(explicit)?, out)?,
         Command::Test(test) => {

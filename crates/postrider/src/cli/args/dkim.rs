@@ -1,7 +1,8 @@
 //! The arguments of `postrider dkim`.
 
+use authn::Algorithm;
 use clap::Subcommand;
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DkimCommand {
@@ -21,10 +22,38 @@ pub(crate) enum DkimCommand {
     },
     /// Print the DNS records of the keys in the configuration
     Show,
+    /// Change the key of a domain: make one, wait until its DNS record can be seen, then sign with it
+    ///
+    /// The new key is made next to the old one, with its owner. When the record can be seen, `selector` and `key` of the [[sign]] section are
+    /// changed in the configuration, and the daemon reloads it. Until then the old key signs. The exit code is 75 if the record
+    /// cannot be seen in time; the same command goes on waiting.
+    Rotate(RotateArgs),
     /// Look up the DNS record of each key in the configuration
     ///
     /// The exit code is 0 when each is published, 65 when one is missing or is another key's, and 75 when DNS does not answer.
     Check,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RotateArgs {
+    /// The domain that signs
+    pub(crate) domain: String,
+    /// The name of the new key in DNS
+    #[arg(long, value_name = "SELECTOR")]
+    pub(crate) selector: String,
+    /// The kind of the key to change, if the domain has one of each
+    #[arg(long, value_name = "KIND")]
+    pub(crate) kind: Option<KeyKind>,
+    /// How long to wait for the record
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
+    pub(crate) wait: Duration,
+    /// The time between two looks at DNS
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pub(crate) interval: Duration,
+}
+
+fn duration(text: &str) -> Result<Duration, &'static str> {
+    config::parse_duration(text).ok_or("write a time such as 30s or 1h")
 }
 
 /// A kind of signing key.
@@ -34,4 +63,13 @@ pub(crate) enum KeyKind {
     Rsa,
     /// Ed25519 (RFC 8463)
     Ed25519,
+}
+
+impl KeyKind {
+    pub(crate) fn algorithm(self) -> Algorithm {
+        match self {
+            Self::Rsa => Algorithm::RsaSha256,
+            Self::Ed25519 => Algorithm::Ed25519Sha256,
+        }
+    }
 }

@@ -184,6 +184,13 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         &[("postrider dkim show", "Print the records of all keys, as zone files have them.")],
     ),
     (
+        "postrider-dkim-rotate",
+        &[(
+            "postrider dkim rotate example.com --selector 2026b --wait 1d",
+            "Make a new key, and sign with it when its record can be seen.",
+        )],
+    ),
+    (
         "postrider-dkim-check",
         &[("postrider dkim check", "Look up the record of each key, and compare it with the key.")],
     ),
