@@ -7,6 +7,7 @@ use crate::{
     listen_address::ListenAt,
     listing::Effective,
     load::Purpose,
+    route::SecretSource,
     users::{PasswdFileError, UserStore, read_passwd},
     value::Value as _,
 };
@@ -28,7 +29,12 @@ impl Check<'_, '_> {
                 let is_it = |e: &&Effective| e.path.ends_with(".login") && e.value == shown;
                 let found = self.reading.effective.iter().find(is_it);
                 let path = found.map_or(String::new(), |e| e.path.clone());
-                self.problem(&path, why, "no secret", "name a file that this user may read");
+                let help = match &login.secret {
+                    SecretSource::File(_) => "name a file that this user may read",
+                    SecretSource::Credential(_) => "write `LoadCredential=` with this name into the unit",
+                    SecretSource::Environment(_) => "set this variable in the daemon's environment",
+                };
+                self.problem(&path, why, "no secret", help);
             }
         }
         for map in &s.maps {

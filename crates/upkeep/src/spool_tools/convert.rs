@@ -61,7 +61,7 @@ pub(super) fn run(
     unnamed_spools::record_moved(settings, &old.path)?;
     let bytes: u64 = messages.iter().map(|found| found.message.content.size_bytes()).sum();
     let count = mail::counted(count as u64, "message");
-    writeln!(out, "{count}, {bytes} bytes: moved to {}", into.display())?;
+    writeln!(out, "{count}, {bytes} bytes: copied to {}", into.display())?;
     let (backend, path) = (backend.as_str(), into.display());
     writeln!(out, "Now write `backend = \"{backend}\"` and `path = \"{path}\"` below {section}, and start.")?;
     writeln!(out, "The old spool is as it was: {}", old.path.display())?;
