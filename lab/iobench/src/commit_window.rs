@@ -23,8 +23,8 @@ use std::{
 
 /// Sweep the longest time that a transaction waits for others to share its commit
 ///
-/// Sessions append a record to a log, and each waits until its record is durable before it appends the next. A commit begins so long after the first
-/// record that waits for it, and syncs all that have come meanwhile. The last row is the log of Postrider, which chooses the time itself from the
+/// Sessions append a record to a log, and each waits until its record is durable before it appends the next. A commit starts this long after its first record, and syncs
+/// every record that has arrived by then. The last row is the log of Postrider, which chooses the time itself from the
 /// duration of a sync, the sessions that wait and the processor time that is left.
 #[derive(Debug, Args)]
 pub struct CommitWindowArgs {

@@ -20,12 +20,12 @@ use tokio::runtime::Runtime;
 
 /// Measure what the deletion of stored messages costs
 ///
-/// Messages are stored by groups, each message a transaction of its own, the next group when all of one are durable: so many
-/// sessions at once. They are settled in two ways: each group's outcomes beside the next group, as in a relay that keeps up;
-/// and all that is left behind the last message, as when a queue is emptied.
+/// Messages are stored in groups, as by sessions at the same time: each message is a transaction of its own, and a group starts when the
+/// previous one is durable. They are settled in two ways: each group's outcomes together with the next group, as in a relay that keeps
+/// up; or all after the last message, as when a queue is emptied.
 ///
 /// All cases share a spool and take turns in short blocks (storing, settling beside, settling beside, storing, ...), so that a
-/// disk that becomes slower or faster does so for both. A cost is that until everything is durable.
+/// disk that becomes slower or faster does so for both. Costs are measured until everything is durable.
 #[derive(Debug, Args)]
 pub struct DeleteCostArgs {
     /// The backend; several are measured in turn

@@ -67,7 +67,7 @@ pub struct BonnieArgs {
     /// Run with this group
     #[arg(short = 'g', value_name = "GROUP", requires = "user")]
     group: Option<String>,
-    /// Begin the phases of so many processes with -y s together, and end when they have ended; -1 ends such a process
+    /// Coordinate this many processes that were started with -y s: they start each phase together; -1 ends such a coordinator
     #[arg(short = 'p', value_name = "PROCESSES", allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-1..=1000))]
     serve: Option<i32>,
     /// Begin each phase together with the other processes of -p (s), or after a line on standard input (p)

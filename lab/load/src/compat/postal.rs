@@ -42,7 +42,7 @@ pub struct PostalArgs {
     /// Connect from these addresses in turn
     #[arg(short = 'l', value_name = "ADDRESS,…")]
     local: Option<String>,
-    /// Write what goes to and fro to this file, with the minute behind its name
+    /// Write the dialogs to this file, whose name gets the minute appended
     #[arg(short = 'z', value_name = "FILE", conflicts_with_all = ["each", "all"])]
     debug: Option<String>,
     /// Write a file with one line for each message, and a file for each connection

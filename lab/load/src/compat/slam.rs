@@ -23,7 +23,7 @@ pub struct SlamArgs {
     /// Messages of each process
     #[arg(short = 'm', value_name = "COUNT", default_value = "5000", value_parser = clap::value_parser!(u64).range(1..))]
     messages: u64,
-    /// Think so long between a session's messages
+    /// Pause this long between a session's messages
     #[arg(short = 'w', value_name = "SECONDS")]
     think: Option<f64>,
     /// Octets of payload

@@ -56,10 +56,10 @@ pub struct SinkArgs {
     #[arg(long, value_name = "PERCENT", default_value = "0", hide_default_value = true,
         value_parser = clap::value_parser!(u8).range(..=100))]
     defer: u8,
-    /// Reply 4xx to RCPT for a recipient until its first attempt is so long ago
+    /// Reply 4xx to a recipient until this much time has passed since its first attempt
     #[arg(long, value_name = "SECONDS", value_parser = seconds_of)]
     greylist: Option<Duration>,
-    /// Listen on so many addresses, from the IPv4 address of ENDPOINT on
+    /// Listen on this many consecutive IPv4 addresses, starting at that of ENDPOINT
     #[arg(long, value_name = "COUNT", default_value = "1", hide_default_value = true,
         value_parser = clap::value_parser!(u16).range(1..=1000))]
     addresses: u16,
@@ -75,7 +75,7 @@ pub struct SinkArgs {
     /// The private key of --cert, in PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// Accept mail only behind AUTH with this name and password; without it AUTH accepts any
+    /// Accept mail only after AUTH with this name and password; without it AUTH accepts any
     #[arg(long, value_name = "USER:PASSWORD", value_parser = Credentials::parse, conflicts_with_all = ["no_auth", "no_esmtp"])]
     auth: Option<Credentials>,
     /// Share the port with other sinks that have this option: for more connections than a process may have files open
@@ -184,7 +184,7 @@ pub struct SinkArgs {
     /// Put this before each dumped message; \n and the like are understood
     #[arg(short = 'S', value_name = "TEXT", allow_hyphen_values = true, value_parser = dump::unescape)]
     start: Option<std::vec::Vec<u8>>,
-    /// With --model event: before a loop sleeps, look for so long whether there is something to do. It takes
+    /// With --model event: poll this long for work before a loop sleeps. It takes
     /// processor time
     #[arg(long, value_name = "MICROSECONDS", default_value = "0", hide_default_value = true, value_parser = crate::spin::micros_of)]
     spin: Duration,
