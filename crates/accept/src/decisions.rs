@@ -67,7 +67,7 @@ pub struct Decisions {
 pub enum Accepted {
     /// To be made durable.
     Message {
-        /// The message.
+        /// The message as it was decided: final recipients, reverse-path and content.
         message: Message,
         /// The reason to hold the message, if it is held.
         held: Option<Box<str>>,

@@ -16,7 +16,7 @@ pub struct LatencyCounter {
 }
 
 impl LatencyCounter {
-    /// Counts one.
+    /// Counts one message that took this long.
     pub fn record(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = LATENCY_BOUNDS_US.partition_point(|bound| *bound < us);

@@ -10,9 +10,9 @@ use maps::LookupError;
 /// The mailboxes that a configuration has for the mail of one sender.
 #[derive(Clone, Copy)]
 pub struct Mailboxes<'a> {
-    /// Of the configuration.
+    /// The settings of the configuration.
     pub settings: &'a Settings,
-    /// Of the same configuration.
+    /// The routes of the same configuration.
     pub routes: &'a Routes,
     /// None: routes for some senders are left out.
     pub sender: Option<&'a ReversePath>,

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 pub enum Settled {
     /// The next hop has it for all recipients.
     Delivered,
-    /// An operator has deleted it.
+    /// An operator has deleted the message.
     Deleted,
     /// It was submitted, because not everything about it is settled.
     Submitted(CommitSeq),

@@ -13,11 +13,11 @@ use x509_parser::parse_x509_certificate;
 /// A certificate with those that signed it, and its key.
 #[derive(Clone)]
 pub struct Bundle {
-    /// For TLS.
+    /// The certificate chain and its key, for TLS.
     pub pair: Arc<CertifiedKey>,
     /// The first second of its life, since 1970.
     pub not_before: u64,
-    /// The last one.
+    /// The last second of its life, since 1970.
     pub not_after: u64,
     /// The host names in lower case.
     pub names: Vec<String>,
@@ -33,7 +33,7 @@ impl Bundle {
     /// Reads a file with a certificate, those that signed it, and its key.
     ///
     /// # Errors
-    /// In words, naming the file.
+    /// The file cannot be read or used; the text names it.
     pub fn read(path: &Path) -> Result<Self, String> {
         let bytes = fs::read(path).map_err(|e| format!("read the certificate {}: {e}", path.display()))?;
         Self::of(&bytes, path)
@@ -82,7 +82,7 @@ impl Bundle {
     /// chain was signed by the next one. The last one is trusted: whether clients know its signer is not known here.
     ///
     /// # Errors
-    /// In words.
+    /// The first check that failed, such as `the new certificate does not have the name mx.example.com`.
     pub fn check(&self, names: &[String], now_seconds: u64) -> Result<(), String> {
         if let Some(name) = names.iter().find(|name| !self.names.contains(name)) {
             return Err(format!("the new certificate does not have the name {name}"));

@@ -36,9 +36,9 @@ pub enum Method {
 /// An account at the authority's own website, to which the ACME account is bound (RFC 8555 §7.3.4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalAccount {
-    /// The identifier of the key.
+    /// Identifier of the key, the `kid` of RFC 8555 §7.3.4.
     pub key_id: String,
-    /// The key.
+    /// The MAC key, decoded from base64url.
     pub key: Vec<u8>,
 }
 
@@ -68,7 +68,7 @@ pub struct HookCall {
     pub is_present: bool,
     /// The name of the TXT record, such as `_acme-challenge.example.com`.
     pub name: String,
-    /// The text of the record.
+    /// Text of the TXT record (RFC 8555 §8.4).
     pub value: String,
 }
 

@@ -103,7 +103,7 @@ pub async fn serve_http(listener: TcpListener, answers: Answers) -> Infallible {
 /// Serves `tls-alpn-01` at this socket, for ever: the handshake is all.
 ///
 /// # Errors
-/// In words.
+/// TLS cannot be set up. Connections that fail are ignored.
 pub async fn serve_tls(listener: TcpListener, answers: Answers) -> Result<Infallible, String> {
     let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(|e| format!("set up TLS: {e}"))?;

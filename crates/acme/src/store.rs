@@ -39,7 +39,7 @@ impl Store {
     /// Returns the account; none if there is none yet.
     ///
     /// # Errors
-    /// In words. A file that cannot be read is not replaced: the authority limits the number of accounts.
+    /// The file cannot be read. It is not replaced: the authority limits the number of accounts.
     pub(crate) fn read_account(&self) -> Result<Option<AccountCredentials>, String> {
         let path = self.account();
         let text = match config::read_state_file(&self.folder, &path) {

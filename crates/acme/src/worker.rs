@@ -69,7 +69,7 @@ pub struct Worker {
 pub struct Handle(Arc<Shared>);
 
 impl Handle {
-    /// Returns what is known.
+    /// Returns the state of the certificate and of the last attempts.
     pub fn status(&self) -> Status {
         self.0.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -87,7 +87,7 @@ impl Worker {
     /// Makes the worker. `current` is the stored certificate, if there is one; `publish` gets each new one.
     ///
     /// # Errors
-    /// In words.
+    /// The HTTPS client cannot be set up with the roots of `settings`.
     pub fn new(
         settings: Settings,
         answers: Answers,
@@ -129,7 +129,7 @@ impl Worker {
         Some(suggested.unwrap_or_else(|| usual_renewal(own)))
     }
 
-    /// Works for ever.
+    /// Obtains the certificate and renews it when it is due. Never returns.
     pub async fn run(mut self) {
         loop {
             self.ask_suggestion().await;

@@ -13,7 +13,7 @@ use thiserror::Error;
 /// The name of a client, and its secret: a password, or a token for OAUTHBEARER and XOAUTH2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCredentials {
-    /// The name of the user.
+    /// User name to log in with.
     pub user: Box<str>,
     /// His password or token; of EXTERNAL it is not used.
     pub secret: Secret,

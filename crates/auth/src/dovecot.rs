@@ -14,7 +14,7 @@ pub fn hello(pid: u32) -> String {
 pub struct Greeting {
     /// Names of mechanisms that Dovecot offers and that need nothing of the connection.
     pub mechanisms: Vec<Box<str>>,
-    /// The last line has come.
+    /// True once `DONE`, the last line, has come.
     pub is_complete: bool,
     /// The other side is not Dovecot's auth, or of another major version.
     pub is_foreign: bool,
@@ -47,9 +47,9 @@ impl Greeting {
 /// The facts that Dovecot is told about a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientFacts {
-    /// The client's address.
+    /// Address and port of the client.
     pub peer: SocketAddr,
-    /// Our address.
+    /// Address and port of this server.
     pub local: SocketAddr,
     /// TLS is active.
     pub is_secured: bool,
@@ -87,7 +87,7 @@ pub fn response(id: u32, response: &[u8]) -> String {
 pub enum DovecotAnswer {
     /// A challenge for the client.
     Challenge(Vec<u8>),
-    /// The client is this user.
+    /// The client has logged in as this user.
     Ok(Box<str>),
     /// The exchange has failed.
     Fail {

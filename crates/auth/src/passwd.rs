@@ -101,7 +101,7 @@ impl Login {
     /// the account is locked: the password is empty, `*`, or begins with `!`.
     ///
     /// # Errors
-    /// In words. The password or its hash is not in them.
+    /// What is wrong with the value. The text never quotes the password or its hash.
     pub fn of_value(name: &str, value: &str) -> Result<Option<Self>, String> {
         let password = value.split(':').next().unwrap_or("");
         if password.is_empty() || password == "*" || password.starts_with('!') {

@@ -108,7 +108,7 @@ impl StoredPassword {
     /// Reads a stored password. Without a scheme in braces it is one of crypt(3), as in Dovecot's passwd-file.
     ///
     /// # Errors
-    /// In words. The password or its hash is not in them.
+    /// What is wrong with it. The text never quotes the password or its hash.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (name, encoding, value) = split_scheme(text)?;
         let scheme = SCHEMES.iter().find(|(one, _)| name.eq_ignore_ascii_case(one));

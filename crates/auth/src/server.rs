@@ -15,9 +15,9 @@ use crate::{
 /// The facts that an exchange needs and that are not the client's to say.
 #[derive(Debug, Clone)]
 pub struct ServerFacts {
-    /// Of the connection.
+    /// Channel bindings of the TLS connection (RFC 5056).
     pub bindings: ChannelBindings,
-    /// Was a mechanism offered that uses the bindings?
+    /// True if a mechanism that uses the bindings was offered (`-PLUS`, RFC 5802 §6).
     pub offers_plus: bool,
     /// The logins that the client's verified certificate stands for. The first is meant if the client names none.
     pub certificate: Vec<Box<str>>,
@@ -44,9 +44,9 @@ pub enum Step {
     Challenge(Vec<u8>),
     /// Find the answer, and hand it over.
     Ask(Question),
-    /// The client is this user.
+    /// The client has logged in as this user.
     Authenticated(Box<str>),
-    /// The exchange is over.
+    /// The login failed.
     Failed(Failure),
 }
 
@@ -55,14 +55,14 @@ pub enum Step {
 pub enum Question {
     /// Is it the password of this user?
     Password {
-        /// As the client named him.
+        /// User name as the client gave it.
         user: Box<str>,
-        /// As the client gave it.
+        /// Password as the client gave it.
         password: Secret,
     },
     /// The keys of this user.
     Keys {
-        /// As the client named him, prepared (RFC 4013).
+        /// User name as the client gave it, prepared (RFC 4013).
         user: Box<str>,
         /// The hash function that the mechanism needs.
         hash: ScramHash,
@@ -71,7 +71,7 @@ pub enum Question {
     Token {
         /// The user whom the client named.
         user: Option<Box<str>>,
-        /// As the client gave it.
+        /// Token as the client gave it.
         token: Secret,
     },
 }

@@ -35,7 +35,7 @@ pub enum DkimResult {
 }
 
 impl DkimResult {
-    /// The word for it in an Authentication-Results field.
+    /// Returns the word for an Authentication-Results field (RFC 8601 §2.7.1), such as `pass`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pass => "pass",

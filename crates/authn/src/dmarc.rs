@@ -40,7 +40,7 @@ pub enum DmarcResult {
 }
 
 impl DmarcResult {
-    /// The word for it in an Authentication-Results field.
+    /// Returns the word for an Authentication-Results field (RFC 8601), such as `pass`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -65,7 +65,7 @@ pub enum DmarcPolicy {
 }
 
 impl DmarcPolicy {
-    /// The word for it in a record.
+    /// Returns the word for the `p=` of a record, such as `quarantine`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",

@@ -21,7 +21,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The name in a signature: `rsa-sha256`.
+    /// Returns the name for the `a=` of a signature, such as `rsa-sha256`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RsaSha256 => "rsa-sha256",

@@ -22,7 +22,7 @@ pub enum IprevResult {
 }
 
 impl IprevResult {
-    /// The word for it (RFC 8601 §2.7.3).
+    /// Returns the word for an Authentication-Results field (RFC 8601 §2.7.3), such as `pass`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pass => "pass",

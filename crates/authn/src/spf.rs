@@ -61,7 +61,7 @@ pub enum SpfResult {
 }
 
 impl SpfResult {
-    /// The word for it in an Authentication-Results field (RFC 8601 §2.7.2).
+    /// Returns the word for an Authentication-Results field (RFC 8601 §2.7.2), such as `softfail`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",

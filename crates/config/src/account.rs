@@ -8,9 +8,9 @@ use std::{fmt, fs, path::PathBuf};
 pub struct User {
     /// The name; the number, where it has none.
     pub name: String,
-    /// The number.
+    /// User id.
     pub uid: u32,
-    /// The number of the user's own group.
+    /// Id of the user's own group.
     pub gid: u32,
     /// The home directory.
     pub home: PathBuf,
@@ -21,7 +21,7 @@ pub struct User {
 pub struct Group {
     /// The name, or the number, as it was written.
     pub name: String,
-    /// The number.
+    /// Group id.
     pub gid: u32,
 }
 

@@ -122,9 +122,9 @@ fn parse_name(text: &str, _: &Path) -> Result<CertificateName, (String, Option<S
 /// The directory of an authority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcmeDirectory {
-    /// The server.
+    /// Host and port of the ACME server.
     pub server: HostPort,
-    /// The whole address.
+    /// URL of the directory, as it was written.
     pub url: String,
 }
 
@@ -158,7 +158,7 @@ fn parse_directory(text: &str, _: &Path) -> Result<AcmeDirectory, (String, Optio
 /// Reads the key of an external account.
 ///
 /// # Errors
-/// In words.
+/// The source cannot be read, or does not hold base64url; the text names the source.
 pub fn acme_key(source: &SecretSource) -> Result<Vec<u8>, String> {
     let secret = source.secret()?;
     let text = secret.bytes().trim_ascii();

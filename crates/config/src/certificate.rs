@@ -57,7 +57,7 @@ pub fn versions(settings: &Settings) -> &'static [&'static SupportedProtocolVers
 /// Returns the authorities of a file, or those of Mozilla.
 ///
 /// # Errors
-/// In words, naming the file.
+/// The file cannot be read or has no usable certificate; the text names it.
 pub fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     match file {

@@ -45,9 +45,9 @@ section! {
 /// The place where tokens are introspected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IntrospectionUrl {
-    /// The server.
+    /// The server that tokens are sent to.
     pub server: HttpServer,
-    /// The path with its query.
+    /// Path and query of the request.
     pub target: String,
 }
 

@@ -27,7 +27,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// Returns the word.
+    /// Returns the word for programs, such as `unknown-key`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",

@@ -65,14 +65,14 @@ pub struct Route {
 pub struct RouteLogin {
     /// The user name.
     pub user: String,
-    /// The place of the password.
+    /// Where the password is read from.
     pub secret: SecretSource,
 }
 
 /// The user and the group as whom a route writes files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliverAs {
-    /// The user.
+    /// The user who owns the files.
     pub user: DeliveryUser,
     /// The group, if it is not the user's own.
     pub group: Option<Group>,
@@ -157,7 +157,7 @@ impl SecretSource {
     /// Reads the secret.
     ///
     /// # Errors
-    /// In words, naming the file or the variable.
+    /// The secret is missing or empty; the text names the file, the credential or the variable.
     pub fn secret(&self) -> Result<Secret, String> {
         if let Self::Credential(name) = self
             && std::env::var_os("CREDENTIALS_DIRECTORY").is_none()

@@ -39,7 +39,7 @@ pub fn warn_of_other_file(used: Option<&Path>) {
     }
 }
 
-/// Reads and checks it.
+/// Reads and checks the configuration. Problems are printed before the error is returned.
 pub fn load(explicit: Option<&Path>, purpose: Purpose) -> Result<Settings, CliError> {
     let loaded = config::load_with_origins(find(explicit).as_deref(), purpose);
     loaded.map(|loaded| loaded.settings).map_err(|problems| show_problems(&problems))

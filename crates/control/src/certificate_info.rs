@@ -15,7 +15,7 @@ pub enum CertificateOrigin {
 }
 
 impl CertificateOrigin {
-    /// Returns the words for operators.
+    /// Returns the word for operators, such as `self-signed`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -28,18 +28,18 @@ impl CertificateOrigin {
 /// A certificate that clients are shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateInfo {
-    /// The host names in it.
+    /// Host names that the certificate is valid for.
     pub names: Vec<String>,
-    /// The last second of the certificate, since 1970.
+    /// The last second of its validity, in seconds since 1970.
     pub expires_seconds: u64,
-    /// The origin.
+    /// Where the certificate came from.
     pub origin: CertificateOrigin,
 }
 
 /// The state of the certificate that the daemon obtains. Times are in seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewalInfo {
-    /// The names that are wanted.
+    /// Host names that the certificate must have.
     pub names: Vec<String>,
     /// The time of the next renewal; none while there is no certificate with these names.
     #[serde(default, skip_serializing_if = "Option::is_none")]

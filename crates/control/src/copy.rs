@@ -24,7 +24,7 @@ const SUCCESSORS_MAX: usize = 3;
 pub struct MessageCopy {
     /// Everything but the content, as `spool::export_envelope` writes it.
     pub envelope: Vec<u8>,
-    /// The places of the content.
+    /// The content in order, in memory or by the ids of chunks.
     pub parts: Vec<Part>,
 }
 
@@ -43,11 +43,11 @@ pub enum CopyEnd {
 /// A copy as a client receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copied {
-    /// The queue id.
+    /// Queue id of the message.
     pub id: QueueId,
-    /// Everything but the content.
+    /// Everything but the content, as in [`MessageCopy::envelope`].
     pub envelope: Vec<u8>,
-    /// The content.
+    /// Header and body, in wire form without dot-stuffing.
     pub content: Vec<u8>,
 }
 

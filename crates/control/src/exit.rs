@@ -40,7 +40,7 @@ impl From<Exit> for ExitCode {
 /// The error that ends a command.
 #[derive(Debug)]
 pub struct CommandError {
-    /// The exit code.
+    /// Exit code of the process.
     pub exit: Exit,
     /// The text after the name of the program; empty when the error was printed already.
     pub text: String,

@@ -40,7 +40,7 @@ use std::{collections::BTreeMap, future::Future};
 /// The effect of an action on messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Messages that were there.
+    /// Selected messages that were in the queue.
     pub found: u64,
     /// Messages among them that were left as they were, by the reason.
     pub unchanged: BTreeMap<String, u64>,

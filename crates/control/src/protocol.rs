@@ -47,24 +47,24 @@ impl From<Id> for String {
 pub enum Request {
     /// The messages selected: a [`Response::Message`] each, in the order of their acceptance.
     List {
-        /// The selection of messages.
+        /// The messages to list.
         selection: Selection,
     },
     /// The number of messages selected.
     Count {
-        /// The selection of messages.
+        /// The messages to count.
         selection: Selection,
     },
     /// One message with its header: [`Response::Message`], [`Response::Header`].
     Show {
-        /// The queue id of the message.
+        /// Queue id of the message to show.
         id: Id,
     },
     /// A change to the messages selected.
     Apply {
-        /// The action.
+        /// The change to make.
         action: Action,
-        /// The selection of messages.
+        /// The messages, and the recipients of each, to change.
         selection: Selection,
         /// The reason, for the history, listings and notifications.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -186,7 +186,7 @@ pub enum Response {
         /// With CRLF line ends.
         text: String,
     },
-    /// The counters.
+    /// The number of recipients in each state, since the spool was made.
     Counters(RecipientCounters),
     /// The gauges of the spool and of the queue's lock; behind the counters.
     Gauges(Box<Gauges>),
@@ -214,17 +214,17 @@ pub enum Response {
     Copy {
         /// The queue id of the message.
         id: Id,
-        /// The number of bytes.
+        /// Length of the envelope in bytes.
         length: u64,
     },
     /// A run of the content of the message. It follows behind the line, as raw bytes.
     Content {
-        /// The number of bytes.
+        /// Length of the run in bytes.
         length: u64,
     },
     /// The end of a copy.
     CopyEnd {
-        /// The reason for it.
+        /// Whether the copy is whole.
         end: CopyEnd,
     },
     /// A certificate of listeners.
@@ -233,12 +233,12 @@ pub enum Response {
     Renewal(RenewalInfo),
     /// A note for the operator.
     Note {
-        /// In words.
+        /// A text to print, such as `data_dir needs a restart`.
         text: String,
     },
     /// What is likely to go wrong with something that was asked for, and that is done all the same.
     Warning {
-        /// In words.
+        /// A text to print; the request is carried out all the same.
         text: String,
     },
     /// The answer is complete.
@@ -256,33 +256,33 @@ pub enum Response {
 pub enum Failure {
     /// Ask as another user.
     Denied {
-        /// In words.
+        /// Who may do this.
         text: String,
     },
     /// Ask for something else.
     Missing {
-        /// In words.
+        /// What was not found. For a listener, the text lists those that exist.
         text: String,
     },
     /// Ask differently.
     Bad {
-        /// In words.
+        /// What is wrong with the request, such as `no message was selected`.
         text: String,
     },
     /// Ask again with another configuration.
     Configuration {
-        /// In words.
+        /// What must change in the configuration, in one line or several.
         text: String,
     },
     /// Ask again later.
     Failed {
-        /// In words.
+        /// What failed and why, such as `the daemon obtains no certificate`.
         text: String,
     },
 }
 
 impl Failure {
-    /// In words.
+    /// Returns the text to print, of any variant.
     pub fn text(&self) -> &str {
         match self {
             Self::Denied { text }
@@ -297,15 +297,15 @@ impl Failure {
 /// A queued message as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageInfo {
-    /// The queue id.
+    /// Queue id of the message.
     pub id: Id,
-    /// Size of its content.
+    /// Size of its content in bytes.
     pub size_bytes: u64,
     /// Time of its acceptance, in Unix milliseconds.
     pub arrived_ms: u64,
     /// Reverse-path without brackets; empty for the null path, and where it is not known.
     pub sender: String,
-    /// The source of the message.
+    /// Text form of [`mail::Origin`], such as `submit uid=1000`; empty where it is not known.
     pub origin: String,
     /// Delivery options, if the message has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -340,7 +340,7 @@ pub struct RecipientInfo {
     /// The reverse-path of the copies for the recipient, if it is not the sender of the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub return_path: Option<String>,
-    /// `mx:example.com`.
+    /// Name of the destination: `mx:example.com`.
     pub destination: String,
     /// The status of the recipient.
     pub status: Status,
@@ -451,7 +451,7 @@ impl Status {
         }
     }
 
-    /// As it is written.
+    /// Returns the word of listings and of JSON, such as `in-flight`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ready => "ready",
@@ -503,7 +503,7 @@ pub struct Gauges {
     pub transactions: u64,
     /// Commits, each with one sync of the log, that made them so.
     pub commits: u64,
-    /// Duration of the last sync.
+    /// Duration of the last sync, in microseconds.
     pub last_sync_us: u64,
     /// Bytes that wait for the next commit.
     pub queued_bytes: u64,
@@ -511,9 +511,9 @@ pub struct Gauges {
     pub free_bytes: u64,
     /// Messages handed to the spool by sessions.
     pub accept_latency_count: u64,
-    /// From there until they were durable, on average.
+    /// Time from there until they were durable, on average, in microseconds.
     pub accept_latency_mean_us: u64,
-    /// The longest.
+    /// The longest of these times, in microseconds.
     pub accept_latency_max_us: u64,
     /// Times somebody had to wait for the queue's lock.
     pub lock_conflicts: u64,
@@ -562,7 +562,7 @@ pub struct Gauges {
     /// 99 of 100 were held back for no longer.
     #[serde(default)]
     pub added_wait_p99_us: u64,
-    /// The longest.
+    /// The longest time that one was held back, in microseconds.
     #[serde(default)]
     pub added_wait_max_us: u64,
     /// The process that delivers as other users; none if no route needs one.
@@ -580,7 +580,7 @@ pub struct Gauges {
     /// Directories that local users have left in the drop directory, and that cannot be removed.
     #[serde(default)]
     pub dropped_directories: u64,
-    /// The user who has most of them.
+    /// Id of the user who has most of them.
     #[serde(default)]
     pub dropped_directories_of: Option<u32>,
     /// Why /etc/resolv.conf cannot be used now, if it cannot.
@@ -615,11 +615,11 @@ pub struct Gauges {
 /// Something of which the daemon has only so much.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Resource {
-    /// Its name, in words.
+    /// The noun for it, such as `open files`.
     pub name: String,
     /// What is in use. Memory and space are in octets.
     pub used: u64,
-    /// All of it.
+    /// The limit, in the same unit.
     pub max: u64,
     /// The key of the configuration that permits more, or what else helps.
     pub key: String,

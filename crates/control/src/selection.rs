@@ -12,7 +12,7 @@ use std::net::IpAddr;
 /// A selected message with its selected recipients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Matched {
-    /// The message.
+    /// Queue id of the selected message.
     pub id: QueueId,
     /// The selected recipients, by their place in the envelope, in order; `None`: all that are left.
     pub recipients: Option<Vec<u32>>,
@@ -34,7 +34,7 @@ impl Matched {
 pub struct Selection {
     /// Every message.
     pub all: bool,
-    /// One of these.
+    /// Messages with one of these queue ids.
     pub ids: Vec<Id>,
     /// The reverse-path; `<>` or the empty text for the null path.
     pub sender: Option<String>,
@@ -48,9 +48,9 @@ pub struct Selection {
     pub login: Option<String>,
     /// The destination of a recipient that is left: its domain, `mx:example.com`, or what stands behind the colon.
     pub destination: Option<String>,
-    /// Accepted longer ago than this.
+    /// Messages accepted longer ago than this, in milliseconds.
     pub older_ms: Option<u64>,
-    /// Accepted less long ago.
+    /// Messages accepted less long ago than this, in milliseconds.
     pub younger_ms: Option<u64>,
     /// The status of a recipient that is left.
     pub status: Option<Status>,

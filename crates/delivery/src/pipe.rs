@@ -81,7 +81,7 @@ fn refuse_root(program: &Program) -> Result<(), String> {
 /// Runs a program with these arguments behind its own, and nothing at its standard input.
 ///
 /// # Errors
-/// In words: it would run as root, cannot be started, takes too long, or does not end with 0.
+/// It would run as root, cannot be started, takes too long, or does not end with 0.
 pub(crate) async fn call(program: &Program, arguments: &[String]) -> Result<(), String> {
     let name = program.name();
     refuse_root(program)?;

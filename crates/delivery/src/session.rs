@@ -551,7 +551,8 @@ impl<'a, J: WorkSource> Session<'a, J> {
         };
         match read {
             None => {
-                // Announced at once and yet not to be had: others are busy with it.
+                // Woken at once, yet no lease: other connections took the work first. After a few such wake-ups in a
+                // row, this connection is superfluous.
                 self.spurious_wakeups += 1;
                 let crowded = self.spurious_wakeups > SPURIOUS_WAKEUPS_MAX
                     && since.elapsed() < Duration::from_millis(1);

@@ -43,7 +43,6 @@ pub struct TlsClient {
 /// The reason why a handshake failed.
 #[derive(Debug)]
 pub(crate) struct TlsError {
-    /// In words.
     pub(crate) text: String,
     /// The certificate is not trusted, or names another host.
     pub(crate) is_certificate: bool,
@@ -97,9 +96,6 @@ impl TlsClient {
     }
 
     /// The handshake, and how the connection is secured. Channel bindings are for logins.
-    ///
-    /// # Errors
-    /// In words.
     pub(crate) async fn handshake(
         &self,
         stream: TcpStream,

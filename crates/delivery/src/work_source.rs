@@ -8,7 +8,7 @@ use std::{future::Future, sync::Arc};
 /// A leased job: one message to some of its recipients, all at one destination.
 #[derive(Debug, Clone)]
 pub struct LeasedMessage {
-    /// The message.
+    /// Queue id of the message to deliver.
     pub id: QueueId,
     /// Indexes into the envelope's recipients.
     pub recipients: Vec<u32>,

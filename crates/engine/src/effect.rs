@@ -23,9 +23,9 @@ pub enum Effect {
     },
     /// Read a message from the cache or the spool; [`crate::Event::Loaded`] follows.
     Load {
-        /// For the event.
+        /// The task that [`crate::Event::Loaded`] names.
         task: TaskId,
-        /// The message.
+        /// Queue id of the message to read.
         id: QueueId,
     },
     /// Load the content of a message and compose reports on it; [`crate::Event::Composed`] follows.
@@ -34,7 +34,7 @@ pub enum Effect {
     OpenConnection {
         /// The number of the connection, until it is closed.
         connection: ConnectionId,
-        /// The destination.
+        /// The destination to connect to.
         destination: Destination,
     },
     /// Wake an idle connection: it has work, or should close.
@@ -42,9 +42,9 @@ pub enum Effect {
     /// Give a connection up, unless it is sending content or waits for the reply to it: it closes as if its time limit
     /// were over. Sent once for a connection.
     AbandonConnection {
-        /// The connection.
+        /// The connection to give up.
         connection: ConnectionId,
-        /// The reason.
+        /// The reason to give it up.
         why: Abandoned,
     },
     /// Carry out a lease; [`crate::Event::AttemptFinished`], [`crate::Event::LeaseReturned`] or
@@ -73,7 +73,7 @@ pub enum Effect {
     WakeAt(Millis),
     /// Answer an operator.
     Answer {
-        /// From the event.
+        /// The number from [`crate::Event::Operator`].
         request: RequestId,
         /// A hold, a release or the end of recipients is answered once it is durable; what is not stored (a retry, and
         /// recipients in flight) is answered at once.
@@ -97,47 +97,47 @@ pub enum LogEvent {
     },
     /// The outcomes of recipients.
     Attempt {
-        /// The message.
+        /// The message whose recipients were tried.
         message: SharedMessage,
-        /// By recipient index.
+        /// Outcomes, by index of the recipient in the envelope.
         results: Vec<(u32, Outcome)>,
         /// The circumstances of the attempt.
         attempt: Attempt,
     },
     /// An operator deleted recipients.
     Deleted {
-        /// The message.
+        /// The message whose recipients were deleted.
         message: SharedMessage,
-        /// By recipient index.
+        /// Outcomes, by index of the recipient in the envelope.
         results: Vec<(u32, Outcome)>,
     },
     /// Nothing is left to do for a message.
     Completed(QueueId),
     /// A report is durable and queued.
     Notified {
-        /// The message that the report is about.
+        /// Queue id of the message that the report is about.
         id: QueueId,
-        /// The report.
+        /// Queue id of the report.
         notification: QueueId,
         /// The kind of the report.
         kind: DsnKind,
     },
     /// A notification of this server failed, and the postmaster gets no mail about it. Before its [`LogEvent::Attempt`].
     NotMailed {
-        /// The notification.
+        /// The notification that failed.
         message: SharedMessage,
-        /// By recipient index.
+        /// Outcomes of the recipients that failed, by index in the envelope.
         failures: Vec<(u32, Outcome)>,
         /// The reason that there is no mail.
         why: NotMailed,
     },
     /// A recipient waits, because its destination is suspended.
     Waiting {
-        /// The message.
+        /// The message that the waiting recipient belongs to.
         message: SharedMessage,
         /// The recipient's index in the envelope.
         recipient: u32,
-        /// The destination.
+        /// The suspended destination.
         destination: Destination,
         /// The outcome that suspended the destination.
         outcome: Outcome,

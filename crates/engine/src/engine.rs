@@ -34,7 +34,7 @@ const WARNINGS_MAX: usize = 16;
 /// A job that waits for a suspended destination.
 #[derive(Debug)]
 pub struct WaitingJob {
-    /// The message.
+    /// Queue id of the message that the job belongs to.
     pub id: QueueId,
     /// The recipients' indexes in the envelope.
     pub recipients: Recipients,
@@ -139,12 +139,12 @@ impl Engine {
 
     // ---- what the driver may look at ----
 
-    /// The queue.
+    /// Returns the queue, to look at it.
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
 
-    /// The recipient counters.
+    /// Returns the number of recipients in each state, since the spool was made.
     pub fn counters(&self) -> RecipientCounters {
         self.counters
     }

@@ -32,7 +32,7 @@ pub enum Command {
     FlushDestinations(Box<[Destination]>),
     /// Do not try a message until it is released.
     Hold {
-        /// The message.
+        /// Queue id of the message to hold.
         id: QueueId,
         /// Who holds it and why, for listings: `by root: a phishing report`.
         reason: Box<str>,
@@ -41,7 +41,7 @@ pub enum Command {
     Release(QueueId),
     /// End recipients of a message without a further attempt. Recipients in flight end when their attempt does.
     Cancel {
-        /// The message.
+        /// Queue id of the message whose recipients end.
         id: QueueId,
         /// Indexes into the envelope's recipients, ascending; `None` is all of them.
         recipients: Option<Vec<u32>>,
@@ -81,7 +81,7 @@ pub enum Event<'a> {
     Started,
     /// A message from a client or from this machine is durable. The driver has logged its acceptance.
     Accepted {
-        /// The message.
+        /// The message that is durable now, with its queue id, envelope and content.
         message: SharedMessage,
         /// The destinations of its recipients.
         routed: Routed,
@@ -101,7 +101,7 @@ pub enum Event<'a> {
     ConnectionNotIdle(ConnectionId),
     /// A connection is gone, or was never made.
     ConnectionClosed {
-        /// The connection.
+        /// The connection that is gone.
         connection: ConnectionId,
         /// The leases of the connection that were neither finished nor returned.
         leases: Vec<Lease>,
@@ -138,37 +138,37 @@ pub enum Event<'a> {
     },
     /// A message was read, or cannot be. Answers [`crate::Effect::Load`].
     Loaded {
-        /// From the effect.
+        /// The task of the [`crate::Effect::Load`].
         task: TaskId,
-        /// The message.
+        /// The message, or the reason that the spool cannot give it.
         result: Result<SharedMessage, SpoolFailure>,
     },
     /// Reports are composed. Answers [`crate::Effect::Compose`].
     Composed {
-        /// From the effect.
+        /// The task of the [`crate::Effect::Compose`].
         task: TaskId,
         /// The reports; none if no sender wants one.
         reports: Vec<SharedMessage>,
     },
     /// A submitted transaction is durable, or never will be. Answers [`crate::Effect::Submit`] with a task.
     Stored {
-        /// From the effect.
+        /// The task of the [`crate::Effect::Submit`].
         task: TaskId,
         /// `Ok` if the transaction is durable.
         result: Result<(), SpoolFailure>,
     },
     /// The spool did not take a transaction. Reported before any other event: see [`crate::Effect::Submit`].
     Refused {
-        /// From the effect.
+        /// The task of the [`crate::Effect::Submit`], if it had one.
         task: Option<TaskId>,
-        /// From the effect.
+        /// The transaction as it was submitted.
         transaction: Transaction,
-        /// The refusal of the spool.
+        /// Why the spool did not take it.
         refused: Refused,
     },
     /// An operator sent a command.
     Operator {
-        /// Names the answer.
+        /// The number that [`crate::Effect::Answer`] will have.
         request: RequestId,
         /// The command.
         command: Command,

@@ -11,11 +11,11 @@ pub struct EngineSettings {
     pub queue: queue::QueueSettings,
     /// Memory for accepted messages until their first attempt. Fixed when the engine is made.
     pub cache_bytes: u64,
-    /// Our name, in reports.
+    /// Host name of this server, for reports.
     pub hostname: Arc<str>,
     /// The time of the next attempt for recovered recipients. Fixed when the engine is made.
     pub retry_at: RetryAt,
-    /// Reports.
+    /// How DSNs and other notifications are written.
     pub reports: ReportSettings,
     /// True if failures are deferrals, but for expired mail and for what an operator ends.
     pub soft_bounce: bool,

@@ -23,7 +23,6 @@ pub(crate) enum Permit {
 /// The report on a message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Notice {
-    /// The message.
     pub(crate) about: QueueId,
     /// The report.
     pub(crate) report: QueueId,

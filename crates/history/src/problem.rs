@@ -9,14 +9,14 @@ pub enum Problem {
     Unreadable {
         /// The name of the file.
         file: String,
-        /// The error.
+        /// The system's error, as text.
         error: String,
     },
     /// The bytes are not those that were written.
     Damaged {
         /// The name of the file.
         file: String,
-        /// The part that is damaged.
+        /// The damaged part, or what is wrong, such as `its end is missing`.
         part: &'static str,
     },
     /// The segment has a format of a later version.

@@ -24,9 +24,9 @@ const CACHED_PARTS: usize = 6;
 pub struct Query {
     /// The keys; each of them is a key of some event of a message. Without keys everything is found.
     pub keys: Vec<Key>,
-    /// The first time.
+    /// Earliest time of events that are found, inclusive.
     pub from: UnixMicros,
-    /// The last time.
+    /// Latest time of events that are found, inclusive.
     pub to: UnixMicros,
     /// The most entries that are returned.
     pub limit: usize,
@@ -52,7 +52,7 @@ pub struct Cursor {
 /// An event of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEvent {
-    /// The time.
+    /// The time of the event.
     pub at: UnixMicros,
     bytes: Vec<u8>,
     place: Cursor,
@@ -77,7 +77,7 @@ pub enum Entry {
 /// The newest entries of a search, the newest first.
 #[derive(Debug, Default)]
 pub struct Page {
-    /// The entries.
+    /// The entries, newest first.
     pub entries: Vec<Entry>,
     /// The place to go on from, if there is more.
     pub next: Option<Cursor>,

@@ -135,7 +135,7 @@ pub struct Listener {
     pub socket: ListenSocket,
     /// The settings of the listener.
     pub options: ListenerOptions,
-    /// New sessions get 421.
+    /// True if new sessions get 421, because an operator drains the listener.
     pub is_drained: bool,
 }
 
@@ -144,7 +144,7 @@ pub struct Listener {
 pub struct Taken {
     /// The socket. Clients that connect meanwhile wait in its queue.
     pub socket: ListenSocket,
-    /// New sessions got 421.
+    /// True if the listener was drained: new sessions got 421.
     pub is_drained: bool,
 }
 

@@ -28,7 +28,7 @@ pub const UNIX_CLIENT: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECI
 pub struct Client {
     /// The client's address, or [`UNIX_CLIENT`].
     pub peer: SocketAddr,
-    /// Our address, to which the client connected.
+    /// Address and port of this server, to which the client connected.
     pub local: SocketAddr,
     /// The kind of the listener.
     pub listener: ListenerKind,
@@ -314,7 +314,7 @@ impl std::fmt::Debug for EndPoints {
 pub struct CertificateTls {
     /// Takes any certificate of which the client has the key, and clients without one.
     pub ask: Arc<rustls::ServerConfig>,
-    /// Takes trusted certificates only.
+    /// Takes trusted certificates only: the handshake fails without one.
     pub require: Arc<rustls::ServerConfig>,
     identify: Identify,
 }
@@ -325,7 +325,7 @@ type Identify = Arc<dyn Fn(&[CertificateDer<'static>]) -> Option<Identity> + Sen
 /// A client's certificate, and its use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The certificate.
+    /// The certificate that the client showed.
     pub certificate: Arc<ClientCertificate>,
     /// True if the client can try to log in with the certificate.
     pub may_log_in: bool,

@@ -39,12 +39,12 @@ impl Rate {
         (1..=1 << 50).contains(&count).then_some(Self { count, period: Duration::from_secs(seconds) })
     }
 
-    /// Events in a period.
+    /// Returns how many events are permitted in a period.
     pub fn count(self) -> u64 {
         self.count
     }
 
-    /// The period.
+    /// Returns the period in which events are counted.
     pub fn period(self) -> Duration {
         self.period
     }

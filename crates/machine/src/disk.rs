@@ -22,7 +22,7 @@ const TURNS_PER_SECOND: f64 = 250.0;
 /// The observations.
 #[derive(Debug, Clone, Serialize)]
 pub struct Evidence {
-    /// The storage.
+    /// The storage that was measured.
     pub device: Device,
     /// Syncs that were measured.
     pub syncs: u32,
@@ -106,7 +106,7 @@ impl Evidence {
         })
     }
 
-    /// Judges the observations.
+    /// Returns what the measurement says about the syncs of the disk.
     pub fn verdict(&self) -> Verdict {
         let wanted = u64::from(self.syncs) / 2;
         let cached = self.device.write_cache == "write back";

@@ -57,7 +57,7 @@ impl<'a> Domain<'a> {
         if good && text.len() <= DOMAIN_MAX { Ok(Self(text)) } else { Err(AddressError::Domain) }
     }
 
-    /// As given.
+    /// Returns the domain as it was given.
     pub fn as_str(self) -> &'a str {
         self.0
     }
@@ -141,7 +141,7 @@ impl Mailbox {
         Ok(Self { text: text.into(), at: at as u16 })
     }
 
-    /// The whole address.
+    /// Returns the whole address, such as `user@example.com`.
     pub fn as_str(&self) -> &str {
         &self.text
     }

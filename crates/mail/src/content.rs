@@ -14,9 +14,9 @@ pub enum Part {
     Memory(Bytes),
     /// A chunk in the spool.
     Stored {
-        /// The id of the chunk.
+        /// Id under which the spool has the chunk.
         chunk_id: ChunkId,
-        /// The length of the chunk.
+        /// Length of the chunk in bytes.
         length_bytes: u32,
     },
 }
@@ -104,7 +104,7 @@ impl Content {
         Self::new(scan.traits(), [Part::Memory(bytes)])
     }
 
-    /// The parts, in order.
+    /// Returns the parts in the order of the content.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }

@@ -32,7 +32,7 @@ impl DeliveryOptions {
 pub struct DeliverBy {
     /// The by-time, as an absolute time.
     pub deadline: UnixMillis,
-    /// The by-mode.
+    /// The by-mode: what happens when the deadline is over.
     pub mode: DeliverByMode,
     /// The by-trace flag `T`: each relay sends a DSN.
     pub trace: bool,
@@ -57,7 +57,7 @@ impl Priority {
         (-9..=9).contains(&value).then_some(Self(value))
     }
 
-    /// Returns the value.
+    /// Returns the value, from -9 to 9.
     pub fn value(self) -> i8 {
         self.0
     }

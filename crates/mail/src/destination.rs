@@ -138,7 +138,7 @@ impl fmt::Display for NextHop {
 /// `mx:example.com`, `smarthost:mail.isp.example:587`, `lmtp:unix:/run/lmtp`. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Destination {
-    /// The next hop.
+    /// Where the mail goes, such as the mail exchangers of a domain.
     pub next_hop: NextHop,
     /// The TLS mode is part of the destination, so that what is queued leaves no less safely when the routes change.
     pub tls: TlsMode,

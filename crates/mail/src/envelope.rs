@@ -29,11 +29,11 @@ pub enum Ret {
 /// `NOTIFY=` (RFC 3461 §4.1) as a small set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Notify {
-    /// A DSN on delivery.
+    /// `SUCCESS`: send a DSN when the message is delivered.
     pub success: bool,
-    /// A DSN on failure.
+    /// `FAILURE`: send a DSN when the delivery fails.
     pub failure: bool,
-    /// A DSN on delay.
+    /// `DELAY`: send a DSN when the delivery is delayed.
     pub delay: bool,
     /// True if the client gave `NOTIFY=`; the default is not passed on as a parameter.
     pub explicit: bool,
@@ -175,7 +175,7 @@ pub struct Expansion {
 /// Everything MAIL and RCPT said. Recipients are named by their index elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
-    /// DSNs go here.
+    /// The reverse-path, to which DSNs go.
     pub reverse_path: ReversePath,
     /// In the order of their RCPT commands.
     pub recipients: Vec<Recipient>,

@@ -66,7 +66,7 @@ pub struct Message {
     pub id: QueueId,
     /// The time at which the end of data was seen; age and expiry count from here.
     pub arrived: UnixMillis,
-    /// The source of the message.
+    /// Where the message came from: a client, a user of this machine, or this server itself.
     pub origin: Origin,
     /// The reverse-path and the recipients.
     pub envelope: Envelope,

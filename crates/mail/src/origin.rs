@@ -14,7 +14,7 @@ use std::{
 pub enum Origin {
     /// An SMTP client: `client=[192.0.2.1] helo=mail.test proto=ESMTPS`.
     Smtp {
-        /// The address of the client.
+        /// IP address of the client.
         client: IpAddr,
         /// The name from EHLO or HELO, as one word: see [`Origin::smtp`].
         helo: Box<str>,

@@ -56,9 +56,9 @@ impl ReplyStage {
 /// The reply that decided an outcome, in the parts that decisions are made on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReplyTo {
-    /// The command.
+    /// The command that was answered.
     pub stage: ReplyStage,
-    /// The reply code.
+    /// The reply code, such as 550.
     pub code: u16,
     /// The enhanced code as the server sent it, even if its class contradicts the reply code.
     pub enhanced: Option<Enhanced>,

@@ -16,11 +16,11 @@ pub struct Program {
 /// A user of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunAs {
-    /// The name.
+    /// User name.
     pub name: Box<str>,
-    /// The number.
+    /// User id.
     pub uid: u32,
-    /// The number of the group.
+    /// Group id.
     pub gid: u32,
     /// The home directory.
     pub home: Box<Path>,

@@ -10,7 +10,7 @@ use rewrite::{NULL_DEVICE, Target, TargetError, TargetList, line_and_column, spl
 /// A program or a file among the targets of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unpermitted {
-    /// The warning.
+    /// The warning, with the place of the target.
     pub fault: FileFault,
     /// The path that `addresses.programs` or `addresses.files` has to have; none if nothing can permit the target.
     pub path: Option<Box<str>>,
@@ -23,14 +23,14 @@ pub struct Included {
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// The path of the file.
+    /// Path of the included file.
     pub path: Box<str>,
 }
 
 /// Remarks on a list of targets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Remarks {
-    /// Targets that are none.
+    /// Texts in the list that are no targets.
     pub faults: Vec<FileFault>,
     /// Targets that the configuration has to permit, for a warning.
     pub refused: Vec<Unpermitted>,
@@ -49,7 +49,7 @@ pub struct Aliases {
 /// A line of a file of aliases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AliasLine {
-    /// The name.
+    /// The name before the colon.
     pub name: Box<str>,
     /// The targets, as they are written.
     pub targets: Box<str>,

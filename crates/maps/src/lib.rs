@@ -52,7 +52,7 @@ use std::fmt;
 /// The value of a key.
 pub type Value = Box<str>;
 
-/// The answer of a map.
+/// The answer of a map: the value, `None` if it has no such key, or the reason that it cannot say.
 pub type Looked = Result<Option<Value>, LookupError>;
 
 /// A table of keys and values.
@@ -76,7 +76,7 @@ pub trait Map: Send + Sync {
 pub struct LookupError {
     /// The map, as the configuration names it.
     pub map: Box<str>,
-    /// The reason.
+    /// The reason that the look-up failed.
     pub what: Box<str>,
 }
 

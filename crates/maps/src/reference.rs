@@ -27,7 +27,7 @@ pub enum Kind {
 impl Kind {
     const ALL: [Self; 6] = [Self::Text, Self::Aliases, Self::Regex, Self::Cidr, Self::Cdb, Self::Accounts];
 
-    /// The word before the colon.
+    /// Returns the word before the colon of a reference, such as `cidr`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -136,9 +136,9 @@ impl fmt::Display for Reference {
 /// A `[map.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedMap {
-    /// The name in references.
+    /// `NAME`, as in references of the form `map:NAME`.
     pub name: String,
-    /// The place that is asked.
+    /// The server, database or directory that is asked.
     pub source: Source,
     /// Time for one look-up.
     pub timeout: Duration,

@@ -47,11 +47,11 @@ impl Purposes<'_> {
 /// A look-up that was observed.
 #[derive(Debug, Clone)]
 pub struct Observed {
-    /// The map.
+    /// The map that was asked.
     pub reference: Reference,
-    /// The key.
+    /// The key that was looked up.
     pub key: Box<str>,
-    /// The answer.
+    /// The answer of the map, or why there is none.
     pub looked: Looked,
     /// The time that it took.
     pub took: Duration,
@@ -66,7 +66,7 @@ impl fmt::Debug for Maps {
 /// The state of a file.
 #[derive(Debug)]
 pub struct Checked {
-    /// The map.
+    /// The map that reads the file.
     pub reference: Reference,
     /// The content of a file that can be used; or the reason why it cannot.
     pub state: Result<Usable, String>,
@@ -77,7 +77,7 @@ pub struct Checked {
 pub struct Usable {
     /// Number of entries, where it is known.
     pub count: Option<usize>,
-    /// Warnings.
+    /// Targets that the configuration has to permit.
     pub warnings: Vec<Unpermitted>,
     /// Files that it includes.
     pub included: Vec<Included>,
@@ -248,7 +248,7 @@ impl Maps {
         all
     }
 
-    /// The state of all files.
+    /// Returns the state of each map that is a file.
     pub fn check(&self) -> Vec<Checked> {
         let state = |map: &FileMap| {
             let table = map.table().map_err(|error| error.what.to_string())?;

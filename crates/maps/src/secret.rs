@@ -16,7 +16,7 @@ impl SecretPlace {
     /// Reads the secret.
     ///
     /// # Errors
-    /// In words, naming the file or the variable.
+    /// The secret is missing, unreadable or empty; the text names the file or the variable.
     pub fn read(&self) -> Result<Vec<u8>, String> {
         match self {
             Self::File(path) => first_line(path),
@@ -32,7 +32,7 @@ impl SecretPlace {
 /// Reads the first line of a file, which is a secret.
 ///
 /// # Errors
-/// In words, naming the file: it cannot be read, or the line is empty.
+/// The file cannot be read, or the line is empty; the text names the file.
 pub fn first_line(path: &Path) -> Result<Vec<u8>, String> {
     let mut text = read_file(path).map_err(|e| format!("read {}: {e}", path.display()))?;
     // Some editors write a byte order mark.

@@ -27,19 +27,19 @@ impl fmt::Display for Server {
 pub enum Source {
     /// A server of the socketmap protocol.
     Socketmap {
-        /// The server.
+        /// Where the server listens.
         server: Server,
         /// The name of the map at the server.
         remote_name: String,
     },
-    /// A file of SQLite.
+    /// An SQLite database.
     Sqlite {
-        /// The file.
+        /// Path of the database.
         file: PathBuf,
         /// The query; each of its parameters is the key.
         query: String,
     },
-    /// A data base of PostgreSQL.
+    /// A PostgreSQL database.
     Postgres {
         /// The connection, in the form of libpq, without a password.
         connection: String,
@@ -50,13 +50,13 @@ pub enum Source {
     },
     /// A server of Redis or Valkey.
     Redis {
-        /// The server.
+        /// Where the server listens.
         server: Server,
         /// True for a connection by TLS.
         is_tls: bool,
         /// The key there, with `{key}`.
         key: String,
-        /// The number of the data base.
+        /// Number of the database on the server.
         database: u32,
         /// The user, if there is another than `default`.
         user: Option<String>,
@@ -70,7 +70,7 @@ pub enum Source {
 /// Credentials for a server, and those for the server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trust {
-    /// The place of the password.
+    /// Where the password is read from; none for a server without one.
     pub secret: Option<SecretPlace>,
     /// A PEM file of certification authorities; without it those of Mozilla.
     pub ca_file: Option<PathBuf>,
@@ -79,7 +79,7 @@ pub struct Trust {
 /// A search in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ldap {
-    /// The server.
+    /// Where the server listens, and whether by `ldaps:`.
     pub server: LdapServer,
     /// The entry at which the search begins.
     pub base: String,
@@ -96,7 +96,7 @@ pub struct Ldap {
 /// The address of a directory server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LdapServer {
-    /// The address.
+    /// Where the server listens.
     pub server: Server,
     /// True for `ldaps:`.
     pub is_tls: bool,
@@ -142,7 +142,7 @@ impl fmt::Display for Source {
 /// A fault of a source, with the key of `[map.NAME]` that it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceFault {
-    /// The key.
+    /// The key, such as `query`.
     pub key: &'static str,
     /// The fault, in a few words.
     pub what: String,

@@ -18,11 +18,11 @@ const DESTINATIONS_MAX: usize = 50;
 /// The use of something of which there is only so much.
 #[derive(Debug, Clone)]
 pub struct ResourceGauges {
-    /// Its name, in words.
+    /// The noun for it, such as `open files`.
     pub name: String,
     /// What is in use.
     pub used: u64,
-    /// All of it.
+    /// The limit, in the same unit.
     pub max: u64,
 }
 

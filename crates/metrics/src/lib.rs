@@ -31,7 +31,7 @@ pub struct MetricDoc {
     pub name: &'static str,
     /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
-    /// The labels.
+    /// Names of the labels; empty if the metric has none.
     pub labels: &'static [&'static str],
     /// The meaning, as one sentence without a full stop.
     pub help: &'static str,

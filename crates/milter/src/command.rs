@@ -109,7 +109,7 @@ pub enum Command<'a> {
     EndOfMessage,
     /// A command that the server does not know, without CRLF.
     Unknown {
-        /// The whole line.
+        /// The whole line, without CRLF.
         line: &'a [u8],
     },
 }

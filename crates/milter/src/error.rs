@@ -11,7 +11,7 @@ pub enum ProtocolError {
     Empty,
     /// A packet is longer than [`crate::Session::ANSWER_MAX_BYTES`].
     TooLong {
-        /// The length that it gave.
+        /// Length that the packet announced, in bytes.
         bytes: u32,
     },
     /// The filter sent something while no answer was awaited.

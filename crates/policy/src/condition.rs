@@ -13,7 +13,7 @@ use std::borrow::Cow;
 /// Networks of clients, and maps of their addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Networks {
-    /// Networks.
+    /// Networks of clients.
     pub networks: Vec<IpNet>,
     /// Maps that are asked for the address.
     pub maps: Vec<MapId>,

@@ -23,7 +23,7 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// The key of the configuration.
+    /// Returns the key in the configuration, such as `recipients`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Connections => "connections",
@@ -61,7 +61,7 @@ pub enum Per {
 }
 
 impl Per {
-    /// The word of the configuration.
+    /// Returns the word in the configuration, such as `sender-domain`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Client => "client",
@@ -82,18 +82,18 @@ impl Per {
     }
 }
 
-/// A limit.
+/// A `[[limit]]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
     /// The name, or `limit 2`.
     pub name: Box<str>,
     /// The line of the configuration.
     pub line: Line,
-    /// The owner of the events.
+    /// Whose events are counted together.
     pub per: Per,
-    /// The unit.
+    /// The kind of event that is counted.
     pub measure: Measure,
-    /// The rate.
+    /// How many are permitted in a period.
     pub rate: Rate,
     /// The reply when it is exceeded.
     pub reply: ReplyText,

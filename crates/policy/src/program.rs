@@ -44,7 +44,7 @@ pub struct Targets {
 pub struct Effects {
     /// Words for rules of later stages.
     pub tags: Vec<Box<str>>,
-    /// The reply waits so long.
+    /// Delay before the reply is sent.
     pub delay: Duration,
     /// Fields to add.
     pub fields: Vec<Field>,
@@ -65,7 +65,7 @@ pub struct Ruling {
     pub verdict: Verdict,
     /// The rule, check or limit that decided.
     pub by: Option<Box<str>>,
-    /// The changes.
+    /// The changes that rules asked for.
     pub effects: Effects,
 }
 

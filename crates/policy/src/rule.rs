@@ -16,7 +16,7 @@ pub enum Audience {
 }
 
 impl Audience {
-    /// The word of the configuration.
+    /// Returns the word in the configuration, such as `untrusted`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Untrusted => "untrusted",
@@ -44,9 +44,9 @@ impl Audience {
 pub enum Action {
     /// No rule below runs at this stage.
     Accept,
-    /// A 5yz.
+    /// Refuse with this 5yz reply.
     Reject(ReplyText),
-    /// A 4yz.
+    /// Refuse with this 4yz reply.
     Defer(ReplyText),
     /// Accepted, and not delivered. The text is the reason, for the log.
     Discard(Box<str>),
@@ -61,7 +61,7 @@ pub enum Action {
 pub struct Modifiers {
     /// Words for later rules.
     pub tags: Vec<Box<str>>,
-    /// The reply waits so long.
+    /// Delay before the reply is sent.
     pub delay: Duration,
     /// Fields that are added.
     pub fields: Vec<Field>,
@@ -94,7 +94,7 @@ pub struct Rule {
     pub name: Box<str>,
     /// The line of the configuration; 0 for a check.
     pub line: Line,
-    /// The stage.
+    /// The stage at which the rule runs.
     pub stage: Stage,
     /// The clients it is for.
     pub audience: Audience,
@@ -104,7 +104,7 @@ pub struct Rule {
     pub unless: Vec<Condition>,
     /// The verdict; without one, the rules below run.
     pub action: Option<Action>,
-    /// Changes.
+    /// Changes that the rule makes beside its verdict.
     pub modifiers: Modifiers,
 }
 

@@ -11,9 +11,9 @@ use std::{
 pub enum Source {
     /// A client that connected to a listener.
     Smtp {
-        /// The client's address.
+        /// Address and port of the client.
         peer: SocketAddr,
-        /// Our address, to which the client connected.
+        /// Address and port of this server, to which the client connected.
         local: SocketAddr,
         /// The kind of the listener.
         listener: ListenerKind,

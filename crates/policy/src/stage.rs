@@ -30,7 +30,7 @@ impl Stage {
     /// The stages at which rules and limits run, in order.
     pub const OF_RULES: [Self; 5] = [Self::Connect, Self::Hello, Self::Mail, Self::Rcpt, Self::Content];
 
-    /// The word of the configuration, for the stages of rules.
+    /// Returns the word for the stage; the configuration has those of rules, such as `connect`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Connect => "connect",

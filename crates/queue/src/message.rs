@@ -20,7 +20,7 @@ pub enum Recipients {
 }
 
 impl Recipients {
-    /// From indexes.
+    /// Returns the recipients with these indexes, which must be in ascending order.
     pub fn new(indexes: &[u32]) -> Self {
         match indexes {
             [one] => Self::One(*one),
@@ -28,7 +28,7 @@ impl Recipients {
         }
     }
 
-    /// As a slice.
+    /// Returns the indexes, in ascending order.
     pub fn as_slice(&self) -> &[u32] {
         match self {
             Self::One(one) => std::slice::from_ref(one),

@@ -46,9 +46,9 @@ const NAMES: [(SortOrder, &str); 10] = [
 /// The fields of a message that sort orders use.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SortFacts {
-    /// The queue id.
+    /// Queue id, by which [`SortOrder::Filename`] sorts.
     pub id: u64,
-    /// The size of the content.
+    /// Size of the content in bytes.
     pub size_bytes: u64,
     /// The recipients that are left at the destination.
     pub recipient_count: u32,

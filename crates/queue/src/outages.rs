@@ -11,9 +11,9 @@ use mail::Outcome;
 pub struct Outage {
     /// The name of the destination.
     pub destination: String,
-    /// Down since then.
+    /// No host could be reached since then.
     pub since: Millis,
-    /// The last attempt that failed.
+    /// The time of the last attempt that failed.
     pub failed: Millis,
     /// Why it failed.
     pub reason: Outcome,

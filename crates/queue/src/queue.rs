@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub struct ArrivingRecipient {
     /// Its index in the envelope.
     pub index: u32,
-    /// Where its copy goes.
+    /// Number of the destination to which its copy goes.
     pub destination: DestinationId,
     /// Attempts that an earlier process has made.
     pub attempt_count: u16,
@@ -51,7 +51,7 @@ pub struct Arrival<'a> {
     pub id: QueueId,
     /// The time of acceptance; negative if the message was accepted before this process began.
     pub arrived: Millis,
-    /// Size of its content.
+    /// Size of its content in bytes.
     pub size_bytes: u64,
     /// An operator holds the message: it is not tried until it is released.
     pub held: bool,
@@ -66,7 +66,7 @@ pub struct Arrival<'a> {
 pub struct Lease {
     /// The job, for [`Queue::complete`] or [`Queue::return_lease`].
     pub job: JobId,
-    /// The message.
+    /// Queue id of the message to deliver.
     pub id: QueueId,
     /// The recipients at the destination.
     pub recipients: Recipients,

@@ -51,7 +51,7 @@ pub struct RouteSchedule {
     pub intervals: Vec<Duration>,
     /// Shortest wait before the next attempt.
     pub retry_min: Option<Duration>,
-    /// Longest wait.
+    /// Longest wait before the next attempt.
     pub retry_max: Option<Duration>,
     /// Age at which recipients fail.
     pub lifetime: Option<Duration>,

@@ -19,7 +19,7 @@ pub struct Schedule {
 /// The deadline of a message. Messages with a deadline go before others, but not for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline {
-    /// The time.
+    /// The time at which the deadline is over.
     pub at: Millis,
     /// True if the message fails when the deadline is over; else its sender gets a warning.
     pub returns: bool,

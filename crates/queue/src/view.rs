@@ -51,11 +51,11 @@ pub struct JobView {
 /// A job, as a summary of the queue needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScannedJob {
-    /// The message.
+    /// Queue id of the message that the job belongs to.
     pub id: QueueId,
     /// The time at which the message arrived; negative before this process began.
     pub arrived: Millis,
-    /// The destination.
+    /// Number of the destination.
     pub destination: DestinationId,
     /// Indexes into the envelope's recipients.
     pub recipients: Recipients,
@@ -64,7 +64,7 @@ pub struct ScannedJob {
 /// A queued message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageView {
-    /// The queue id.
+    /// Queue id of the message.
     pub id: QueueId,
     /// The time at which the message arrived; negative before this process began.
     pub arrived: Millis,
@@ -89,7 +89,7 @@ pub struct DestinationView {
     pub waiting_count: u32,
     /// Open connections.
     pub connection_count: u32,
-    /// Connections allowed now.
+    /// Connections that the destination may have now; it grows and shrinks with success and failure.
     pub window: f64,
     /// The end of the suspension, or none while a probe is under way, and its cause.
     pub suspended: Option<(Option<Millis>, Outcome)>,

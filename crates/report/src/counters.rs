@@ -12,7 +12,7 @@ pub struct RecipientCounters {
     pub accepted: u64,
     /// The next hop or the mailbox has the message.
     pub delivered: u64,
-    /// Failed.
+    /// Recipients that failed.
     pub bounced: u64,
     /// Failed because the message's lifetime was over.
     pub expired: u64,

@@ -28,7 +28,7 @@ const TEXTS_MAX_BYTES: usize = 256 * 1024;
 /// The context of a report.
 #[derive(Debug, Clone, Copy)]
 pub struct DsnContext<'a> {
-    /// The name of this server.
+    /// Host name of this server, for `Reporting-MTA` (RFC 3464 §2.2.2).
     pub reporting_mta: &'a str,
     /// The postmaster of this server.
     pub postmaster: &'a Mailbox,
@@ -52,7 +52,7 @@ pub struct DsnContext<'a> {
 pub struct EarlierAttempt<'a> {
     /// The recipient's index in the envelope.
     pub index: u32,
-    /// The time of its end.
+    /// The time at which that attempt ended.
     pub at: UnixMillis,
     /// The server, as [`Attempt::relay`], and its reply; `None` if none answered.
     pub answer: Option<(&'a str, &'a str)>,

@@ -41,18 +41,18 @@ pub enum Event<'a> {
     Waiting(Waiting<'a>),
     /// Recipients of a message have ended because its lifetime was over. After their [`Event::Attempt`].
     Expired {
-        /// The message.
+        /// Queue id of the message that expired.
         id: QueueId,
-        /// The reverse-path.
+        /// The reverse-path of the last recipient that expired; empty for `<>`.
         from: &'a str,
     },
     /// An operator deleted a recipient: it is not tried any more, and its sender gets no report.
     Deleted {
-        /// The message.
+        /// Queue id of the message that the recipient belonged to.
         id: QueueId,
-        /// The reverse-path.
+        /// The reverse-path of the recipient; empty for `<>`.
         from: &'a str,
-        /// The recipient.
+        /// Address of the recipient, without angle brackets.
         to: &'a str,
         /// The index of the recipient in the envelope; `None` in events of earlier builds.
         #[serde(deserialize_with = "later")]
@@ -60,7 +60,7 @@ pub enum Event<'a> {
     },
     /// A message is held from the start. After [`Event::Accepted`]; before it in events of earlier builds.
     Held {
-        /// The message.
+        /// Queue id of the message that is held.
         id: QueueId,
         /// The reason to hold the message.
         reason: &'a str,
@@ -78,9 +78,9 @@ pub enum Event<'a> {
     },
     /// A notification about a message is durable and queued. After the [`Event::Accepted`] of the notification.
     Notified {
-        /// The message that the notification is about.
+        /// Queue id of the message that the notification is about.
         id: QueueId,
-        /// The notification.
+        /// Queue id of the notification.
         notification: QueueId,
         /// The kind of the notification.
         kind: Notification,
@@ -91,21 +91,21 @@ pub enum Event<'a> {
     Rejected(Rejected<'a>),
     /// A client is connected.
     Connected {
-        /// The client.
+        /// Address and port of the client.
         client: SocketAddr,
         /// The kind of the listener: `mx`.
         listener: &'a str,
     },
     /// A session has ended.
     Disconnected {
-        /// The client.
+        /// Address and port of the client.
         client: SocketAddr,
         /// The commands of the session, as Postfix counts them: ` ehlo=1 mail=1 rcpt=0/1 commands=2/3`.
         commands: &'a str,
     },
     /// A session is about to end before its client has sent QUIT.
     SessionBroken {
-        /// The client.
+        /// Address and port of the client.
         client: SocketAddr,
         /// The cause.
         cause: SessionBreak,
@@ -114,7 +114,7 @@ pub enum Event<'a> {
     },
     /// A TLS handshake with a client is done.
     ClientTls {
-        /// The client.
+        /// Address and port of the client.
         client: SocketAddr,
         /// `TLSv1.3:TLS_AES_256_GCM_SHA384`.
         cipher: &'a str,
@@ -126,9 +126,9 @@ pub enum Event<'a> {
     },
     /// A TLS handshake with a client failed.
     ClientTlsFailed {
-        /// The client.
+        /// Address and port of the client.
         client: SocketAddr,
-        /// The cause.
+        /// The error of the handshake.
         error: &'a str,
     },
     /// A TLS handshake with a next hop is done.
@@ -142,7 +142,7 @@ pub enum Event<'a> {
     },
     /// A destination cannot be reached, and is suspended.
     Suspended {
-        /// The destination.
+        /// Name of the destination: `mx:example.com`.
         destination: &'a str,
         /// The outcome that suspends the destination.
         reason: &'a str,
@@ -153,7 +153,7 @@ pub enum Event<'a> {
     },
     /// A destination is reached again.
     Resumed {
-        /// The destination.
+        /// Name of the destination: `mx:example.com`.
         destination: &'a str,
     },
     /// An operator changed messages.
@@ -197,11 +197,11 @@ pub enum Event<'a> {
     /// A notification of this server failed for a recipient, and no mail to the postmaster is made for it. Before the
     /// [`Event::Attempt`] of the recipient.
     NotMailed {
-        /// The notification that failed.
+        /// Queue id of the notification that failed.
         id: QueueId,
-        /// The recipient.
+        /// Address of the notification's recipient, without angle brackets.
         to: &'a str,
-        /// The reason that it failed.
+        /// The text of the outcome.
         reason: &'a str,
         /// The reason that no mail is made.
         why: NotMailed,
@@ -211,7 +211,7 @@ pub enum Event<'a> {
 /// The facts of a message when it is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Accepted<'a> {
-    /// The message.
+    /// Queue id of the message that was accepted.
     pub id: QueueId,
     /// The reverse-path; empty for `<>`.
     pub from: &'a str,
@@ -238,7 +238,7 @@ pub struct Accepted<'a> {
 /// A change that an operator made to a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changed<'a> {
-    /// The message.
+    /// Queue id of the message that was changed.
     pub id: QueueId,
     /// The action: `hold`, `release`, `retry`, `bounce`, `delete`, `redirect`.
     pub action: &'a str,
@@ -282,11 +282,11 @@ impl Status {
 /// The outcome of one recipient in one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Attempted<'a> {
-    /// The message.
+    /// Queue id of the message that was tried.
     pub id: QueueId,
     /// The reverse-path of the recipient.
     pub from: &'a str,
-    /// The recipient.
+    /// Address of the recipient, without angle brackets.
     pub to: &'a str,
     /// The outcome.
     pub status: Status,
@@ -315,15 +315,15 @@ pub struct Attempted<'a> {
 /// A recipient that waits for its destination.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Waiting<'a> {
-    /// The message.
+    /// Queue id of the message that the recipient belongs to.
     pub id: QueueId,
     /// The reverse-path of the recipient.
     pub from: &'a str,
-    /// The recipient.
+    /// Address of the recipient, without angle brackets.
     pub to: &'a str,
     /// The enhanced status code of the outcome that suspended the destination.
     pub dsn: Enhanced,
-    /// The destination.
+    /// Name of the destination: `mx:example.com`.
     pub destination: &'a str,
     /// The outcome that suspended the destination.
     pub reason: &'a str,
@@ -403,7 +403,7 @@ pub struct Rejected<'a> {
     pub from: Option<&'a str>,
     /// The recipient that the rejection is about.
     pub to: Option<&'a str>,
-    /// The reply.
+    /// The reply that the client got.
     pub reply: &'a str,
     /// The rule of the configuration that decided.
     pub rule: Option<&'a str>,

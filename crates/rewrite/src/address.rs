@@ -18,7 +18,7 @@ impl Separator {
         "+-=#_.".contains(first).then_some(Self(first))
     }
 
-    /// The character.
+    /// Returns the character, such as `+`.
     pub fn as_char(self) -> char {
         self.0
     }

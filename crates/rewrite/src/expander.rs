@@ -87,7 +87,7 @@ pub enum Question {
 /// The answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// The value.
+    /// The value of the key, or the content of the file.
     Value(Box<str>),
     /// There is none.
     Absent,

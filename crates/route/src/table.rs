@@ -8,7 +8,7 @@ pub type DomainMatcher = Box<dyn Fn(&str, Option<&ReversePath>) -> bool + Send +
 
 /// A route for the mail of some domains.
 pub struct Rule {
-    /// The domains.
+    /// Whether the rule is for a domain and a sender.
     pub matches: DomainMatcher,
     /// The next hop; `None` is the mail exchangers of the recipient's domain.
     pub next_hop: Option<NextHop>,

@@ -23,7 +23,7 @@ pub struct Lacking {
 /// Restricts the calling thread, and those that it starts, to what the rules permit. Returns what the kernel cannot restrict.
 ///
 /// # Errors
-/// In words: the kernel refuses the rules.
+/// The kernel refuses the rules.
 pub fn restrict(rules: &Rules) -> Result<Option<Lacking>, String> {
     let failed = |e: &dyn std::error::Error| format!("restrict the process by Landlock: {e}");
     let set = Ruleset::default()

@@ -46,7 +46,7 @@ pub struct Rules {
     pub read: BTreeSet<PathBuf>,
     /// Folders to read and write, and to make files in.
     pub write: BTreeSet<PathBuf>,
-    /// Ports of other machines.
+    /// TCP ports of other machines to connect to.
     pub connect: BTreeSet<u16>,
     /// Ports of this machine; 0 for one that the kernel chooses.
     pub bind: BTreeSet<u16>,

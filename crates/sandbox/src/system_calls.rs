@@ -27,7 +27,7 @@ impl SystemCalls {
     /// Returns the system calls of the daemon.
     ///
     /// # Errors
-    /// In words: the machine is none that there are filters for.
+    /// There are no filters for this kind of machine.
     pub fn new(refusal: Refusal) -> Result<Self, String> {
         let failed = |e: &dyn std::error::Error| format!("make a filter of system calls: {e}");
         let arch = TargetArch::try_from(ARCH).map_err(|e| failed(&e))?;
@@ -53,7 +53,7 @@ impl SystemCalls {
     /// Restricts all threads of the process, and those that they start.
     ///
     /// # Errors
-    /// In words: the kernel has no such filters, or a thread has another one.
+    /// The kernel has no such filters, or a thread has another one.
     pub fn restrict(&self) -> Result<(), String> {
         self.programs
             .iter()

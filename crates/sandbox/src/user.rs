@@ -16,11 +16,11 @@ use std::{fmt, fs, io};
 pub struct Identity {
     /// The name, for messages.
     pub name: Box<str>,
-    /// The number of the user.
+    /// User id.
     pub uid: u32,
-    /// The number of the group.
+    /// Group id.
     pub gid: u32,
-    /// The numbers of further groups.
+    /// Ids of the supplementary groups.
     pub groups: Vec<u32>,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Identity {
 /// this user already keeps its groups.
 ///
 /// # Errors
-/// In words. The process must end: it may have changed in part.
+/// The step that failed and the system's reason, for the log. The process must end: it may have changed in part.
 pub fn become_user(identity: &Identity) -> Result<(), String> {
     let failed = |doing: &'static str| {
         let identity = identity.to_string();
@@ -89,7 +89,7 @@ pub fn drop_capabilities() -> Result<(), Errno> {
 /// belongs to the daemon's user, and, where the process has it, to open the ports of new listeners.
 ///
 /// # Errors
-/// In words.
+/// A line for the log if the kernel refuses, such as `drop capabilities: Operation not permitted (os error 1)`.
 pub fn keep_user_capabilities() -> Result<(), String> {
     let needed =
         CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::KILL | CapabilitySet::DAC_READ_SEARCH;
@@ -102,7 +102,7 @@ pub fn keep_user_capabilities() -> Result<(), String> {
 /// Forbids this process and those that it starts to gain rights by a program with a set-user-id bit.
 ///
 /// # Errors
-/// In words.
+/// A line for the log if the kernel refuses `PR_SET_NO_NEW_PRIVS`.
 pub fn forbid_new_privileges() -> Result<(), String> {
     set_no_new_privs(true).map_err(|e| format!("forbid new privileges: {}", io::Error::from(e)))
 }

@@ -52,7 +52,7 @@ pub struct Fault {
     pub is_error: bool,
     /// Who may not do what.
     pub text: String,
-    /// The commands that help.
+    /// What to do about it, mostly a shell command such as `setfacl`.
     pub advice: String,
 }
 

@@ -34,7 +34,7 @@ impl ObtainedCertificate {
         Self(Arc::new(RwLock::new(bundle)))
     }
 
-    /// Returns it.
+    /// Returns the certificate, if one was obtained.
     pub fn get(&self) -> Option<Bundle> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -62,9 +62,6 @@ pub(super) struct Prepared {
 }
 
 /// Opens the socket for the authority, and reads keys. `None` if no certificate is wanted.
-///
-/// # Errors
-/// In words.
 pub(super) fn prepare(settings: &Settings, inherited: &mut Inherited) -> Result<Option<Prepared>, String> {
     let acme = &settings.acme;
     if !acme.is_used() {
@@ -128,9 +125,6 @@ fn open(
 }
 
 /// Starts the thread that keeps the certificate valid.
-///
-/// # Errors
-/// In words.
 pub(super) fn start(
     prepared: Prepared,
     obtained: &ObtainedCertificate,

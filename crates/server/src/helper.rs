@@ -43,7 +43,7 @@ impl HelperProcess {
     /// Starts the helper, if the settings need one.
     ///
     /// # Errors
-    /// In words.
+    /// The socket pair cannot be made, or the helper's program cannot be started.
     pub fn start_if_needed(settings: &Settings, source: Option<&Path>) -> Result<Option<Self>, String> {
         if !is_needed(settings) {
             return Ok(None);
@@ -69,7 +69,7 @@ impl HelperProcess {
     /// Starts the thread that reads whether the helper runs.
     ///
     /// # Errors
-    /// In words.
+    /// The thread cannot be started.
     pub fn watch(&self) -> Result<(), String> {
         let helper = self.helper();
         let thread = std::thread::Builder::new().name("helper".to_owned());

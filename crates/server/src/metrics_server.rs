@@ -38,9 +38,6 @@ pub(super) enum MetricsSocket {
 
 impl MetricsSocket {
     /// Binds the address of the metrics; `None` if they have none.
-    ///
-    /// # Errors
-    /// In words.
     pub(super) fn bind(settings: &config::Settings, process: &Process) -> Result<Option<Self>, String> {
         let Some(address) = &settings.metrics.listen else { return Ok(None) };
         let bound = match address {
@@ -62,9 +59,6 @@ impl MetricsSocket {
 }
 
 /// Starts the thread of the server.
-///
-/// # Errors
-/// In words.
 pub(super) fn start(socket: MetricsSocket, daemon: Arc<Daemon>) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| format!("start the metrics: {e}"))?;

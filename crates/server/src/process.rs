@@ -38,7 +38,7 @@ pub(super) struct Process {
 /// Makes the folders that the daemon needs, for a command that writes them before its first start.
 ///
 /// # Errors
-/// In words.
+/// The process is neither root nor `process.user`, or a folder or log file cannot be made; the text names it.
 pub fn prepare_folders(settings: &Settings) -> Result<(), String> {
     let process = Process::new(settings).map_err(|(text, _)| text)?;
     process.prepare(settings)
@@ -47,7 +47,7 @@ pub fn prepare_folders(settings: &Settings) -> Result<(), String> {
 /// Makes a folder of the daemon for a command, and gives it to the daemon's user.
 ///
 /// # Errors
-/// In words.
+/// The process is neither root nor `process.user`, or the folder cannot be made; the text names it.
 pub fn prepare_folder(settings: &Settings, path: &Path, mode: u32) -> Result<(), String> {
     let process = Process::new(settings).map_err(|(text, _)| text)?;
     let is_new = process.make_dir(path, mode)?;
@@ -134,9 +134,6 @@ impl Process {
     }
 
     /// Makes the folders and files of the daemon that are missing, and gives them to its user.
-    ///
-    /// # Errors
-    /// In words.
     pub(super) fn prepare(&self, settings: &Settings) -> Result<(), String> {
         let dir = &settings.data_dir;
         self.make_dir_with(dir, 0o755, |new| {

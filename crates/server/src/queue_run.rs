@@ -36,7 +36,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 pub struct Options {
     /// The order of the deliveries.
     pub order: SortOrder,
-    /// Connections at a time.
+    /// The most connections at a time.
     pub runners: u32,
     /// Reads and sorts, and leaves the queue as it is.
     pub dry_run: bool,
@@ -91,7 +91,8 @@ impl RunStats {
 /// Runs once; the daemon must not be running.
 ///
 /// # Errors
-/// In words.
+/// The helper, the spool, the configured maps or the logs cannot be opened, or the spool fails during the run. The
+/// text is for the operator.
 pub fn run(
     settings: &Settings,
     source: Option<&Path>,

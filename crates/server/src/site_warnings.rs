@@ -41,7 +41,7 @@ pub struct Expiry {
     pub chain: PathBuf,
     /// The moment, in seconds since 1970.
     pub expires_seconds: u64,
-    /// It has expired.
+    /// True if the certificate has expired.
     pub is_over: bool,
     /// None while there is time left.
     pub warning: Option<String>,

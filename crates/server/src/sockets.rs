@@ -45,9 +45,6 @@ impl Inherited {
     }
 
     /// Takes all sockets of this name, which have to be TCP.
-    ///
-    /// # Errors
-    /// In words.
     pub(super) fn take_tcp(&mut self, name: &str) -> Result<Vec<TcpListener>, String> {
         let tcp = |socket: ListenSocket| match socket {
             ListenSocket::Tcp(socket) => {
@@ -133,7 +130,7 @@ pub(super) fn open(
 /// Tries the addresses of listeners, before a first start makes folders and files that would be left when it fails.
 ///
 /// # Errors
-/// In words.
+/// The first address that cannot be bound. If it is in use, the text names the program that listens there.
 pub fn try_addresses<'a>(listen: impl IntoIterator<Item = &'a ListenAt>) -> Result<(), String> {
     let addresses: Vec<SocketAddr> = listen.into_iter().filter_map(ListenAt::ip).collect();
     let has_v4 = |port| addresses.iter().any(|other| other.is_ipv4() && other.port() == port);

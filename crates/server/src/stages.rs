@@ -68,8 +68,8 @@ impl Bound {
             Mode::Capture => (None, Some(Viewer::of(&settings))),
         };
         let welcome = Welcome::new(&settings, viewer.as_ref());
-        // The first of all: to who does not expect it, SIGHUP is the end. One that comes while the queue is read
-        // is obeyed afterwards; SIGTERM and SIGINT end a start as they find it.
+        // Install the SIGHUP handler first: the default action would kill the process. A SIGHUP that arrives while
+        // the queue is read takes effect afterwards; SIGTERM and SIGINT still end the start at once.
         let hangup = {
             let _context = workers.main().enter();
             signal(SignalKind::hangup()).map_err(|e| watching(&e))?

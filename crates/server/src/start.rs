@@ -218,7 +218,7 @@ const EPHEMERAL: &str = "POSTRIDER_EPHEMERAL";
 /// Refuses a spool on a file system that a power cut or the end of a container erases.
 ///
 /// # Errors
-/// In words, with what to write instead.
+/// Names the spool and its file system, and says what to write to use it all the same.
 pub fn refuse_ephemeral(settings: &Settings) -> Result<(), String> {
     let is_permitted = || std::env::var(EPHEMERAL).is_ok_and(|value| matches!(&*value, "true" | "1"));
     for spool in settings.spools().iter().filter(|spool| spool.backend != config::Backend::Null) {

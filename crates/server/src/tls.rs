@@ -48,7 +48,7 @@ impl ServerTls {
 /// Returns the TLS settings of listeners.
 ///
 /// # Errors
-/// In words, naming the file.
+/// A file that cannot be used; the text names it.
 pub(crate) fn server_config(
     settings: &config::Settings,
     obtained: &ObtainedCertificate,

@@ -35,7 +35,7 @@ pub struct UnnamedSpool {
 }
 
 impl UnnamedSpool {
-    /// Returns what is wrong.
+    /// Returns the sentence that tells the operator about the spool.
     pub fn seen(&self) -> String {
         let Self { path, group, messages, .. } = self;
         let path = path.display();

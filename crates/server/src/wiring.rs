@@ -69,7 +69,7 @@ fn schedules(settings: &Settings) -> HashMap<Arc<str>, queue::RouteSchedule> {
 /// The engine's settings.
 ///
 /// # Errors
-/// In words.
+/// Notification templates that are missing or wrong: all faults of all files, separated by `; `.
 pub fn engine_settings(settings: &Settings) -> Result<engine::EngineSettings, String> {
     let notifications = &settings.notifications;
     let texts = notifications.texts().map_err(|faults| {
@@ -96,7 +96,8 @@ pub fn engine_settings(settings: &Settings) -> Result<engine::EngineSettings, St
 /// Everything a reload replaces at once.
 ///
 /// # Errors
-/// In words.
+/// The first part that cannot be set up, such as the resolver, a certificate, a template or a map; one line for the
+/// log.
 pub fn current(
     settings: Settings,
     old: Option<&ConfigSnapshot>,
@@ -280,7 +281,8 @@ fn memory(settings: &Settings) -> usize {
 /// Every spool as one, still to be recovered.
 ///
 /// # Errors
-/// In words.
+/// The spool that cannot be opened, and the reason. The exit code is [`Exit::Config`] if a spool has the files of
+/// another backend: restarting the daemon would not help.
 pub fn spool(settings: &Settings) -> Result<Box<dyn Spool>, NotOpened> {
     let opened = settings.spools().iter().map(served).collect::<Result<Vec<_>, _>>();
     // Another start would not help: the configuration names the wrong backend.
@@ -310,7 +312,7 @@ fn served(s: &config::Spool) -> Result<Box<dyn Spool>, NotOpened> {
 /// Opens a spool, before recovery.
 ///
 /// # Errors
-/// In words.
+/// The path of the spool and the reason, with [`Exit::IoErr`] if the disk failed and [`Exit::Unavailable`] otherwise.
 pub fn store(s: &config::Spool) -> Result<Box<dyn Spool>, NotOpened> {
     match s.backend {
         Backend::Null => Ok(Box::new(spool::NullSpool::default())),
@@ -331,7 +333,7 @@ pub fn store(s: &config::Spool) -> Result<Box<dyn Spool>, NotOpened> {
 /// Opens the spool of a section that must be queue directories.
 ///
 /// # Errors
-/// In words.
+/// As for [`store`].
 pub fn queue_directories(s: &config::Spool) -> Result<DirSpool, NotOpened> {
     let layout = spool::Layout { directories: s.directories, hashed: s.hash_depth as u8 };
     let directories = spool::DirSettings {

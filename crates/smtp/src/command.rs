@@ -37,7 +37,7 @@ pub enum Command {
     Bdat {
         /// Octets that follow the line.
         size_bytes: u64,
-        /// The message ends with them.
+        /// True for the last chunk of the message (`BDAT … LAST`).
         last: bool,
     },
     /// STARTTLS (RFC 3207).

@@ -56,17 +56,17 @@ pub struct ClientAttributes {
     pub name: Attribute<Box<str>>,
     /// ADDR. An address that is not known is 0.0.0.0.
     pub address: Option<IpAddr>,
-    /// PORT.
+    /// PORT: the port of the client.
     pub port: Attribute<u16>,
     /// PROTO: true for ESMTP.
     pub is_extended: Option<bool>,
-    /// HELO.
+    /// HELO: the name that the client gave in HELO or EHLO.
     pub hello: Attribute<Box<str>>,
-    /// LOGIN.
+    /// LOGIN: the user name of the client's login.
     pub login: Attribute<Box<str>>,
     /// DESTADDR: the address to which the client connected.
     pub local_address: Option<IpAddr>,
-    /// DESTPORT.
+    /// DESTPORT: the port to which the client connected.
     pub local_port: Option<u16>,
     /// IDENT: the message's id at the peer.
     pub ident: Attribute<Box<str>>,

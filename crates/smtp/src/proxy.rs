@@ -17,7 +17,7 @@ pub const V1_MAX_BYTES: usize = 107;
 pub enum Proxied {
     /// A client.
     Client {
-        /// The client's address.
+        /// Address and port of the client.
         peer: SocketAddr,
         /// The address to which the client connected.
         local: SocketAddr,

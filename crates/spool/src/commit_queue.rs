@@ -179,7 +179,8 @@ impl<W> CommitQueue<W> {
             return Err(Refused::Poisoned);
         }
         let max = most_bytes.min(self.bytes_max * if internal { 2 } else { 1 });
-        // What takes nothing is never too much: nobody would say it again.
+        // An entry of zero bytes always fits. `discard_chunks` submits such entries and does not retry: if one were
+        // refused, the chunk's file would stay until the next start.
         if bytes > 0 && pending.bytes > 0 && pending.bytes + bytes > max {
             Err(Refused::Busy)
         } else {

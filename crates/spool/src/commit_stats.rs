@@ -15,7 +15,7 @@ const BUCKETS: usize = 101;
 pub struct CommitStats {
     /// The largest number of messages that shared a commit.
     pub messages_max: u64,
-    /// Messages in all commits.
+    /// Messages in all commits since the start.
     pub message_count: u64,
     /// The sum of all added waits.
     pub added_wait_sum_us: u64,

@@ -69,7 +69,7 @@ pub enum Entry {
     /// Results of attempts: `(recipient index, outcome)`. With `last`, no recipient is left and the
     /// message's space may be freed once this is durable.
     Outcome {
-        /// The message.
+        /// Queue id of the message that was tried.
         id: QueueId,
         /// By recipient index in the envelope.
         results: Vec<(u32, Outcome)>,
@@ -78,9 +78,9 @@ pub enum Entry {
     },
     /// An operator's decision.
     Control {
-        /// The message.
+        /// Queue id of the message that the operator changed.
         id: QueueId,
-        /// The decision.
+        /// The change that the operator wants.
         op: ControlOp,
     },
     /// Adds to the totals what the other entries do not say: recipients that a deletion ends, or what became of
@@ -96,7 +96,8 @@ impl Entry {
         Self::Import(Box::new(Recovered { message, recipients, held: Some(reason) }))
     }
 
-    /// Holds deferrals only. It frees nothing: without room for it, it is only tried sooner after a crash.
+    /// Returns whether the entry only records deferrals. It frees no space, so it may be dropped when the spool is
+    /// full: at worst, these recipients are tried sooner after a crash.
     pub fn is_deferral(&self) -> bool {
         let is_deferred = |(_, outcome): &(u32, Outcome)| outcome.disposition == Disposition::Deferred;
         matches!(self, Self::Outcome { results, last: false, .. } if results.iter().all(is_deferred))
@@ -221,7 +222,7 @@ pub struct RecoveryReport {
 /// A second copy of a recovered message: a spool directory was copied, for instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecondCopy {
-    /// The message.
+    /// Queue id, the same in both copies.
     pub id: QueueId,
     /// The states of its recipients according to this copy: recipients that are settled here are not to be
     /// served again.

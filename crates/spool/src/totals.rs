@@ -12,7 +12,7 @@ pub struct Totals {
     pub accepted: u64,
     /// The next hop or the mailbox has the message.
     pub delivered: u64,
-    /// Failed.
+    /// Recipients that failed.
     pub bounced: u64,
     /// Failed because the lifetime of the message was over.
     pub expired: u64,
@@ -109,7 +109,7 @@ pub(crate) fn open_recipients(states: &[RecipientState]) -> u64 {
 /// A difference between the totals and the recipients that recovery found: lost or invented mail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imbalance {
-    /// The stored totals.
+    /// The totals as the spool has them.
     pub totals: Totals,
     /// Recipients that are left according to the messages.
     pub found: u64,

@@ -27,7 +27,7 @@ pub fn is_trusted(uid: u32) -> bool {
 /// A message, checked, with all that the daemon needs to accept it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submission {
-    /// The envelope.
+    /// Reverse-path and recipients, as a client of SMTP would give them.
     pub envelope: Envelope,
     /// Header and body; every line ends in CRLF, and there is no other CR or LF, and no NUL, unless it was written
     /// down [verbatim](Header::verbatim).
@@ -53,7 +53,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Never.
+    /// Creates a permanent refusal: trying again does not help.
     pub fn permanent(text: impl Into<String>) -> Self {
         Self { permanent: true, text: text.into() }
     }
@@ -78,7 +78,7 @@ pub struct Header {
     pub verbatim: bool,
     /// Reverse-path without brackets.
     pub sender: String,
-    /// Forward-paths.
+    /// The recipients; at least one.
     pub recipients: Vec<HeaderRecipient>,
     /// `7bit`, `8bitmime` or `binarymime`.
     pub body: String,

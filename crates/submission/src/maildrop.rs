@@ -152,9 +152,9 @@ pub enum Unreadable {
 /// A dropped message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
-    /// The user whose file it is.
+    /// Id of the user who owns the file.
     pub uid: u32,
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
 }
 
@@ -230,7 +230,7 @@ pub fn list_odd(dir: &Path, passed_over: &HashSet<PathBuf>, most: usize) -> io::
 /// What is in the drop directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// Messages.
+    /// Messages that wait to be accepted.
     pub messages: u64,
     /// Files that were set aside, because no message could be accepted from them.
     pub set_aside: u64,

@@ -41,7 +41,7 @@ impl Signatures {
     /// Reads the keys of the configuration; `None` if it signs nothing.
     ///
     /// # Errors
-    /// In words, if a key cannot be read.
+    /// A key cannot be read; the text names the file.
     pub(crate) fn new(settings: &Settings) -> Result<Option<Self>, String> {
         let mut sections = Vec::new();
         for sign in &settings.sign {

@@ -76,7 +76,7 @@ impl DovecotAuth {
     /// Asks for the names of mechanisms.
     ///
     /// # Errors
-    /// In words, naming the socket.
+    /// Dovecot cannot be reached or does not answer; the text names the socket.
     pub fn ask_mechanisms(&self) -> Result<Vec<Box<str>>, String> {
         self.blocking_greeting()
             .map(|(_, greeting)| greeting.mechanisms)
@@ -102,7 +102,7 @@ impl DovecotAuth {
     /// Tries a name and a password, as `postrider auth test` does. The user, if they are right.
     ///
     /// # Errors
-    /// In words, naming the socket.
+    /// Dovecot cannot be reached or does not answer; the text names the socket.
     pub fn test(&self, user: &str, password: &str) -> Result<Option<Box<str>>, String> {
         let asked = || {
             let (mut reader, _) = self.blocking_greeting()?;

@@ -46,7 +46,7 @@ impl TokenVerifier {
     /// Makes the verifier of the settings; `None` if there is none.
     ///
     /// # Errors
-    /// In words, naming the file.
+    /// The client's secret or the file of authorities cannot be read; the text names its place.
     pub fn new(settings: &Settings) -> Result<Option<Self>, String> {
         let oauth = &settings.oauth;
         let Some(url) = oauth.introspection.clone() else { return Ok(None) };

@@ -70,9 +70,9 @@ impl ScramHash {
 pub struct ScramKeys {
     /// The hash function that the keys were made with.
     pub hash: ScramHash,
-    /// Sent to the client.
+    /// Salt of the password hash, which the server sends to the client (RFC 5802 §3).
     pub salt: Box<[u8]>,
-    /// Sent to the client.
+    /// Iteration count, which the server sends to the client (RFC 5802 §3).
     pub iterations: NonZeroU32,
     /// `H(ClientKey)`.
     pub stored_key: Box<[u8]>,
@@ -99,7 +99,7 @@ impl ScramKeys {
     /// Reads Dovecot's form, `4096,SALT,STORED-KEY,SERVER-KEY`, each but the first in base64.
     ///
     /// # Errors
-    /// In words.
+    /// The wrong part, such as `the salt is no base64`. The text quotes none of the secrets.
     pub fn parse(hash: ScramHash, text: &str) -> Result<Self, String> {
         let parts: Vec<&str> = text.split(',').collect();
         let [iterations, salt, stored_key, server_key] = parts[..] else {

@@ -110,7 +110,7 @@ impl Helper {
     /// Makes the helper read its configuration again.
     ///
     /// # Errors
-    /// In words. The helper keeps its former configuration.
+    /// The new configuration cannot be used, or the helper does not answer. A running helper keeps the former one.
     pub fn reload(&self) -> Result<(), String> {
         let failed = |e: io::Error| format!("reload the delivery helper: {e}");
         let (mut here, there) = UnixStream::pair().map_err(failed)?;
@@ -150,7 +150,7 @@ impl Helper {
     /// Runs the program for certificates with these arguments behind its own.
     ///
     /// # Errors
-    /// In words: it cannot be started, takes too long, or does not end with 0.
+    /// It cannot be started, takes too long, or does not end with 0.
     pub async fn run_hook(&self, arguments: impl IntoIterator<Item = String>) -> Result<(), String> {
         let failed = |e: io::Error| format!("ask the delivery helper: {e}");
         let (here, there) = UnixStream::pair().map_err(failed)?;

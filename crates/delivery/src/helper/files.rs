@@ -26,11 +26,11 @@ const PIECE_BYTES: usize = 64 * 1024;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
-    /// The name of the user.
+    /// User name, for messages.
     pub user: String,
-    /// The number of the user.
+    /// User id.
     pub uid: u32,
-    /// The number of the group.
+    /// Group id.
     pub gid: u32,
     /// The path with its placeholders.
     pub template: String,

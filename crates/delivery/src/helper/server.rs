@@ -59,9 +59,9 @@ pub enum RouteUser {
 pub struct FileRoute {
     /// The name of the route in destinations.
     pub name: Box<str>,
-    /// The place.
+    /// Where the route delivers.
     pub next_hop: NextHop,
-    /// The user.
+    /// The user as whom files are written.
     pub user: RouteUser,
 }
 
@@ -69,7 +69,7 @@ pub struct FileRoute {
 pub struct Permitted {
     /// The routes that write files as other users.
     pub files: Vec<FileRoute>,
-    /// The programs of routes.
+    /// The programs that routes deliver to.
     pub programs: Vec<Program>,
     /// The program for certificates.
     pub hook: Option<Program>,

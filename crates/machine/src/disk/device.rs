@@ -13,7 +13,7 @@ use std::{
 pub struct Device {
     /// The type of the file system, such as `ext4`.
     pub file_system: String,
-    /// The options of the mount.
+    /// Options of the mount and of the file system, with commas between them.
     pub options: String,
     /// As mounted: `/dev/vda1`, `overlay`.
     pub source: String,

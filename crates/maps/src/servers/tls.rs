@@ -13,7 +13,7 @@ use std::{path::Path, sync::Arc};
 /// Makes the settings of TLS: with the authorities of a PEM file, or with Mozilla's.
 ///
 /// # Errors
-/// In words, naming the file.
+/// The file cannot be read; the text names it.
 pub(super) async fn client_config(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
     let file = ca_file.map(Path::to_owned);
     let made = tokio::task::spawn_blocking(move || {

@@ -16,7 +16,7 @@ impl Values {
     /// Adds a value.
     ///
     /// # Errors
-    /// In words: it is not text, or there are too many.
+    /// The value is not text, or all of them together are too long.
     pub(super) fn add(&mut self, value: &[u8]) -> Result<(), String> {
         let value = std::str::from_utf8(value).map_err(|_| "a value is not UTF-8")?.trim();
         if value.contains(|c: char| c.is_control() && c != '\t') {

@@ -13,7 +13,7 @@ use std::{io::Write as _, net::SocketAddr};
 pub struct Postfix {
     /// The host name as syslog writes it: its first label.
     pub host: String,
-    /// The process id.
+    /// Process id, in brackets behind the name of the program.
     pub pid: u32,
 }
 

@@ -11,16 +11,16 @@ pub enum Trouble {
     Loop(Box<str>),
     /// Too many aliases lead to one another.
     TooDeep {
-        /// The last one.
+        /// The alias at which the expansion stopped, or the included file with line and column.
         alias: Box<str>,
-        /// The number that is permitted.
+        /// How many levels are permitted.
         limit: u8,
     },
     /// The recipient has too many targets.
     TooMany {
-        /// The alias whose target was one too many.
+        /// The alias whose target was one too many, or the included file with line and column.
         alias: Box<str>,
-        /// The number that is permitted.
+        /// How many targets are permitted.
         limit: usize,
     },
     /// The value of a key is not usable.
@@ -32,23 +32,23 @@ pub enum Trouble {
     },
     /// A program or file, which an alias must not name.
     NotAllowed {
-        /// The alias.
+        /// The alias that names the target, or the included file with line and column.
         alias: Box<str>,
         /// The target as it is written.
         target: Box<str>,
     },
     /// A local user who does not exist.
     NoSuchTarget {
-        /// The alias.
+        /// The alias that names the user.
         alias: Box<str>,
-        /// The address.
+        /// The address that does not exist.
         target: Box<str>,
     },
     /// An `:include:` file that cannot be used.
     Include {
         /// The path of the file.
         path: Box<str>,
-        /// The reason.
+        /// Why the file cannot be used.
         why: Box<str>,
     },
 }

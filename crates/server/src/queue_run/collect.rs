@@ -61,9 +61,6 @@ pub(super) enum Source {
 }
 
 /// Everything, unsorted.
-///
-/// # Errors
-/// In words.
 pub(super) fn read(
     settings: &Settings,
     options: Options,

@@ -34,9 +34,6 @@ impl Feed {
     }
 
     /// Until enough are ready.
-    ///
-    /// # Errors
-    /// In words.
     pub(super) async fn fill(&mut self, driver: &Arc<Driver>) -> Result<(), String> {
         while !self.is_over() && driver.lock().engine.queue().busy_count() < READY {
             let batch: Vec<QueueId> = self.rest.by_ref().take(BATCH).map(|one| one.id).collect();

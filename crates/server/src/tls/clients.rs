@@ -32,7 +32,7 @@ impl ClientAuthorities {
     /// Reads the authorities of the settings.
     ///
     /// # Errors
-    /// In words, naming the file.
+    /// The file cannot be used; the text names it.
     pub(super) fn read(settings: &Settings, provider: Arc<CryptoProvider>) -> Result<Self, String> {
         let verifier = match &settings.tls.client_ca_file {
             None => None,

@@ -36,7 +36,7 @@ pub enum Protocol {
 pub struct ClientSettings {
     /// SMTP or LMTP.
     pub protocol: Protocol,
-    /// The name in EHLO.
+    /// Host name to send in EHLO or LHLO.
     pub hello: Box<str>,
     /// Transactions whose content is on the wire while the next one begins, if the server offers PIPELINING; 1 waits
     /// for each.

@@ -14,7 +14,7 @@ use std::{io::Write as _, sync::Arc};
 pub struct Transaction {
     /// The id of the transaction, chosen by the caller.
     pub id: u64,
-    /// The message.
+    /// The message to send; its envelope may have more recipients than this transaction.
     pub message: SharedMessage,
     /// Indexes into its envelope's recipients.
     /// All of them have copies with the same reverse-path: see [`mail::Envelope::together`].
@@ -48,7 +48,7 @@ impl Transaction {
 pub struct RecipientResult {
     /// The recipient's index in the envelope.
     pub index: u32,
-    /// The outcome.
+    /// The outcome of the transaction for this recipient.
     pub outcome: Outcome,
 }
 

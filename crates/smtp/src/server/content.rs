@@ -225,7 +225,7 @@ impl ChunkCheck {
         self.fault.is_some()
     }
 
-    /// The message is complete.
+    /// Ends the content. Returns the reply that refuses it, if it has a fault.
     pub fn finish(&mut self) -> Option<Reply> {
         if self.last_was_cr {
             self.fault = self.fault.take().or(Some(replies::BARE_CR_LF_CHUNK));

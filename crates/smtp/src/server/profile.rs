@@ -81,7 +81,7 @@ pub struct Auth {
 /// A SASL mechanism that a listener offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfferedMechanism {
-    /// The name, in capitals.
+    /// Registered name of the mechanism, in capitals.
     pub name: Box<str>,
     /// The property of the connection without which the mechanism is not offered.
     pub needs: MechanismNeed,

@@ -43,7 +43,7 @@ pub enum Input {
 pub enum AuthInput {
     /// The exchange begins with this mechanism, one of the profile's.
     Begin {
-        /// In capitals.
+        /// Name of the mechanism, in capitals.
         mechanism: Box<str>,
         /// The initial response, decoded.
         initial: Option<Vec<u8>>,
@@ -66,7 +66,7 @@ impl fmt::Debug for AuthInput {
 pub struct Refused {
     /// `MAIL`, `RCPT` or `DATA`.
     pub stage: &'static str,
-    /// The reply.
+    /// The reply that the client gets.
     pub reply: Reply,
     /// The reverse-path, and the recipients that it is about; none outside of a transaction.
     pub envelope: Option<Envelope>,
@@ -101,9 +101,9 @@ pub enum Action {
     ReadData,
     /// Read this many octets of content.
     ReadChunk {
-        /// Octets.
+        /// Length of the chunk in octets.
         size_bytes: u64,
-        /// The message ends with them.
+        /// True for the last chunk of the message (`BDAT … LAST`).
         last: bool,
     },
     /// Read and forget this many octets, then send the reply: a refused chunk still follows its
@@ -265,7 +265,7 @@ impl Session {
         }
     }
 
-    /// The open transaction.
+    /// Returns the envelope of the open transaction; `None` if there is none.
     pub fn envelope(&self) -> Option<&Envelope> {
         match &self.state {
             State::JudgingSender(e) | State::Open(e) | State::Content(e) | State::Chunks(e) => Some(e),

@@ -21,7 +21,7 @@ use std::io;
 /// A live message whose envelope was not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listed {
-    /// From its name.
+    /// Queue id, from the name of the envelope file.
     pub id: QueueId,
     /// Time of the last write to its envelope file, if that was asked for.
     pub changed: Option<UnixMillis>,

@@ -32,17 +32,17 @@ pub enum LogItem<'a> {
         name: &'a str,
         /// The sequence in the log; unknown when its header was lost.
         sequence: Option<u64>,
-        /// In bytes.
+        /// Size of the segment in bytes.
         size_bytes: u64,
     },
-    /// Nobody finished making it, or it was about to be removed: nothing is in it.
+    /// A segment without content: its creation was not finished, or it was about to be removed.
     Empty {
         /// The name of the file.
         name: &'a str,
     },
     /// A whole batch begins; its records follow.
     Batch {
-        /// In the segment.
+        /// Offset in the segment, in bytes.
         offset: u64,
         /// Batches are numbered over all segments.
         sequence: u64,
@@ -51,9 +51,9 @@ pub enum LogItem<'a> {
     },
     /// A record whose checksum is right.
     Record {
-        /// In the segment.
+        /// Offset in the segment, in bytes.
         offset: u64,
-        /// With its frame.
+        /// Length in bytes, with the frame of the record.
         length: u32,
         /// Not in a whole batch: found in damage or in a torn tail.
         is_loose: bool,
@@ -62,9 +62,9 @@ pub enum LogItem<'a> {
     },
     /// Bytes that are not what was written, with later batches behind them, or in a file quarantined.
     Damage {
-        /// From this offset.
+        /// Offset in the segment of the first damaged byte.
         from: u64,
-        /// To this one.
+        /// Offset behind the last damaged byte.
         to: u64,
         /// The fault at the first offset.
         why: &'a str,
@@ -78,9 +78,9 @@ pub enum LogItem<'a> {
     },
     /// Bytes that a crash left behind the last batch: nothing in them was acknowledged.
     Torn {
-        /// From this offset.
+        /// Offset in the segment at which the torn tail begins.
         from: u64,
-        /// So many bytes.
+        /// Length in bytes.
         length: u64,
     },
 }
@@ -90,7 +90,7 @@ pub enum LogItem<'a> {
 pub enum RecordBody {
     /// A message; its content in memory, or by the ids of chunks.
     Message {
-        /// The message.
+        /// The message as it was stored, with its queue id and envelope.
         message: Box<Message>,
         /// The states of its recipients before it was written here, if it was moved.
         states: Option<Vec<RecipientState>>,
@@ -99,47 +99,48 @@ pub enum RecordBody {
     },
     /// Outcomes of attempts, by recipient's index.
     Outcome {
-        /// Of which message.
+        /// Queue id of the message that was tried.
         id: QueueId,
-        /// Noted when.
+        /// The time at which the outcomes were noted.
         at: UnixMillis,
-        /// The outcomes.
+        /// Outcomes, by index of the recipient in the envelope.
         results: Vec<(u32, Outcome)>,
     },
     /// Nothing is left to do for a message.
     Tombstone {
-        /// The message.
+        /// Queue id of the message that is finished.
         id: QueueId,
     },
-    /// Held, or released.
+    /// A hold or a release.
     Hold {
-        /// The message.
+        /// Queue id of the message that was held or released.
         id: QueueId,
-        /// Held.
+        /// True for a hold, false for a release.
         held: bool,
     },
     /// The reason of the hold that follows.
     HoldReason {
-        /// The message.
+        /// Queue id of the message that is held.
         id: QueueId,
-        /// The reason.
+        /// Who or what holds the message, and why.
         reason: Box<str>,
     },
     /// A piece of content.
     Chunk {
-        /// The number of the chunk.
+        /// Id by which messages refer to the chunk.
         chunk_id: ChunkId,
-        /// The piece.
+        /// The bytes of the chunk.
         bytes: Vec<u8>,
     },
     /// The totals behind this batch.
     Totals {
-        /// The numbers.
+        /// How many recipients were accepted so far, and how they ended.
         totals: Totals,
     },
-    /// The checksum is right and the body makes no sense: written by a version that does not say so.
+    /// The checksum matches, but the body cannot be parsed: probably another version changed the format without
+    /// raising its version number.
     Nonsense {
-        /// The fault.
+        /// The part of the body that cannot be parsed, such as `forward-path`.
         why: &'static str,
     },
 }

@@ -65,7 +65,7 @@ pub use stepper::WorkStep;
 /// The settings of the log.
 #[derive(Debug, Clone)]
 pub struct LogSettings {
-    /// Size of a segment.
+    /// Size of a segment in bytes.
     pub segment_bytes: u64,
     /// All segments together; zero: what the disk has.
     pub max_bytes: u64,

@@ -27,9 +27,9 @@ const SLACK: u64 = 2;
 /// The most that a user other than root and the daemon's own may have in the drop directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// Messages.
+    /// The most messages.
     pub messages: u64,
-    /// Octets of all messages.
+    /// The most octets of all messages together.
     pub bytes: u64,
 }
 
