@@ -24,7 +24,7 @@ use tokio::runtime::Runtime;
 /// previous one is durable. They are settled in two ways: each group's outcomes together with the next group, as in a relay that keeps
 /// up; or all after the last message, as when a queue is emptied.
 ///
-/// All cases share a spool and take turns in short blocks (storing, settling beside, settling beside, storing, ...), so that a
+/// All cases share a spool and take turns in short blocks (storing, settling alongside, settling alongside, storing, ...), so that a
 /// disk that becomes slower or faster does so for both. Costs are measured until everything is durable.
 #[derive(Debug, Args)]
 pub struct DeleteCostArgs {

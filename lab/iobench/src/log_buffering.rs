@@ -21,7 +21,7 @@ use std::{
 /// Measure a log file with line buffering and with block buffering
 ///
 /// No line is synced. With line buffering each line is a write(2) and is in the file at once; with blocks it may be lost
-/// when the process is killed. A queue hands lines to a thread that writes what has come meanwhile, as the delivery log of
+/// when the process is killed. A queue hands lines to a thread that writes what has arrived by then, as the delivery log of
 /// Postrider is written.
 #[derive(Debug, Args)]
 pub struct LogBufferingArgs {

@@ -35,7 +35,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("postlab sink --defer 12 127.0.0.1:2600", "Reply 450 to 12 % of the RCPT commands."),
             (
                 "postlab sink --tls --auth me:secret 127.0.0.1:2600",
-                "Offer STARTTLS, and accept mail only behind AUTH.",
+                "Offer STARTTLS, and accept mail only after AUTH.",
             ),
             (
                 "postlab sink --verify --json 127.0.0.1:2600",
@@ -218,7 +218,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ),
         ],
     ),
-    ("postlab-map-lookup", &[("postlab map-lookup", "Measure maps in the process and behind a socket.")]),
+    ("postlab-map-lookup", &[("postlab map-lookup", "Measure maps in the process and over a socket.")]),
     (
         "postlab-log-buffering",
         &[("postlab log-buffering /var/log", "Compare line and block buffering of a log.")],

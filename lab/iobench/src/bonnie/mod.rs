@@ -32,7 +32,7 @@ pub struct BonnieArgs {
     /// A directory on the disk to measure
     #[arg(short = 'd', value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
-    /// MiB of the large file, or with k, m or g behind; and octets of a block, seeks and seekers; 0 is none
+    /// MiB of the large file, or with a suffix k, m or g; and octets of a block, seeks and seekers; 0 is none
     /// [default: twice the memory]
     #[arg(short = 's', value_name = "SIZE[:BLOCK[:SEEKS[:SEEKERS]]]")]
     size: Option<String>,

@@ -15,7 +15,7 @@ use std::{
 /// Options of all four
 #[derive(Debug, Args)]
 pub struct FsseqArgs {
-    /// Sync after so many records; several, with commas, are tried in turn
+    /// Sync after this many records; several, with commas, are tried in turn
     #[arg(short = 'C', value_name = "COUNT,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     commit: Vec<u32>,
     /// Sync after each record: the same as -C 1

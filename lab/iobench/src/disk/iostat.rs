@@ -36,7 +36,7 @@ pub struct IostatArgs {
     /// All processes of this control group, also later ones
     #[arg(short = 'g', long = "cgroup", value_name = "DIRECTORY")]
     group: Option<PathBuf>,
-    /// Show the figures for one of so many messages
+    /// Divide the figures by this many messages
     #[arg(short = 'm', long = "messages", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<u64>,
     /// A directory on the disk to measure

@@ -69,7 +69,7 @@ enum Transport {
     Local,
     /// Two pipes
     Pipe,
-    /// Memory that two threads of one process share: a deque behind a mutex
+    /// Memory that two threads of one process share: a deque protected by a mutex
     Memory,
     /// Two eventfds, which carry eight octets and no more
     Eventfd,

@@ -31,7 +31,7 @@ pub struct PostmarkArgs {
     /// transactions), t4 (100 subdirectories)
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
-    /// Settings before the first command, as behind `set`: "number 1000"
+    /// Settings before the first command, as after `set`: "number 1000"
     #[arg(long = "set", value_name = "SETTING")]
     settings: Vec<String>,
     /// Run once with these settings and read no commands

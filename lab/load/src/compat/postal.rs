@@ -54,7 +54,7 @@ pub struct PostalArgs {
     /// Senders, a line each [default: as recipients]
     #[arg(short = 'f', value_name = "FILE")]
     senders: Option<String>,
-    /// End after so many minutes; a fraction is a shorter one
+    /// End after this many minutes; a fraction is allowed
     #[arg(long, value_name = "MINUTES", default_value = "1440")]
     minutes: f64,
     #[command(flatten)]

@@ -87,7 +87,7 @@ pub struct SinkArgs {
     /// The directory in which --store makes one of its own, and removes it at the end
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     store_directory: PathBuf,
-    /// Directories of --store files: flat, or hashed:COUNT for so many by a hash of the name
+    /// Directories of --store files: flat, or hashed:COUNT for this many, chosen by a hash of the name
     #[arg(long, value_name = "LAYOUT", default_value = "flat", value_parser = Layout::parse)]
     store_layout: Layout,
     /// Threads that write and sync the messages of --store files, one message at a time each; for --model event and async
