@@ -33,7 +33,7 @@ key that you leave out has its default.
 Another file is used if `--config` names one, or else the environment variable `POSTRIDER_CONFIG`. If there is no file at all, a
 built-in default serves this machine only and stores everything in `./postrider-data`.
 
-**Further files.** Files `conf.d/*.toml` beside the configuration file, such as `/etc/postrider/conf.d/10-lists.toml`, are read with it,
+**Further files.** Files `conf.d/*.toml` next to the configuration file, such as `/etc/postrider/conf.d/10-lists.toml`, are read with it,
 in the order of their names. Their sections join those of the file: keys of `[queue]` from two files are in effect together, and a
 `[[route]]` or `[[rule]]` follows those that were read before. A key that is set twice is an error. Give rules in further files a `name`,
 since the log names a rule by its name and its line. Relative paths in them begin in the directory of the configuration file.

@@ -18,7 +18,7 @@ const CONTENT_TIMEOUT_MAX: Duration = Duration::from_mins(9);
 section! {
     /// A filter that speaks Sendmail's milter protocol: rspamd, OpenDKIM, ClamAV's and SpamAssassin's milters. Filters are asked in the
     /// order of the file, when all rules have accepted: at MAIL, at each RCPT, and at the content, where each sees what the one
-    /// before has changed. Signatures of `[[sign]]` are added behind them. A filter may refuse, discard or hold (quarantine) a message, change its
+    /// before has changed. Signatures of `[[sign]]` are added after them. A filter may refuse, discard or hold (quarantine) a message, change its
     /// header and body, its sender and its recipients.
     pub(crate) FilterKeys = "filter" named {
         /// Where the filter listens: `unix:/path` or `host:port`.

@@ -166,9 +166,9 @@ section! {
         wait: Duration = "\"5m\"",
         /// Mail that comes later than this is new again.
         retry: Duration = "\"2d\"",
-        /// An origin that sends nothing for so long is forgotten.
+        /// An origin that sends nothing for this long is forgotten.
         keep: Duration = "\"35d\"",
-        /// When mail of so many origins in a network has come again, the network is known, and none of its mail waits.
+        /// When mail of this many origins in a network has come again, the network is known, and none of its mail waits.
         /// With 0, no network ever is.
         known_after: usize = "5",
     }
