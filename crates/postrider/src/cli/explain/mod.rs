@@ -82,14 +82,14 @@ fn print_recipient(r: &RecipientInfo, now: u64, out: &mut dyn Write) -> io::Resu
     if let Some(attempt) = &r.attempt {
         writeln!(out, "  now:    {}", print::plain(&attempt.text(now)))?;
     }
-    let attempts = if r.attempt_count == 1 { "attempt" } else { "attempts" };
+    let attempts = attempts(r.attempt_count);
     match (&r.last, r.last_ms) {
         (Some(last), Some(at)) => {
             let ago = span(now.saturating_sub(at));
-            writeln!(out, "  last:   {} ({ago} ago, {} {attempts})", print::plain(last), r.attempt_count)?;
+            writeln!(out, "  last:   {} ({ago} ago, {attempts})", print::plain(last))?;
         }
         (Some(last), None) => {
-            writeln!(out, "  last:   {} ({} {attempts})", print::plain(last), r.attempt_count)?;
+            writeln!(out, "  last:   {} ({attempts})", print::plain(last))?;
         }
         (None, _) => writeln!(out, "  last:   no attempt yet")?,
     }
@@ -102,6 +102,14 @@ fn print_recipient(r: &RecipientInfo, now: u64, out: &mut dyn Write) -> io::Resu
         Some(_) => writeln!(out, "  next:   now{reason}"),
         None if reason.is_empty() => Ok(()),
         None => writeln!(out, "  next:   {}", &reason[2..]),
+    }
+}
+
+/// Returns the number of attempts in words. A message for a suspended destination waits without one of its own.
+fn attempts(count: u32) -> String {
+    match count {
+        0 => "no attempt of its own".to_owned(),
+        count => mail::counted(count.into(), "attempt"),
     }
 }
 
@@ -123,8 +131,8 @@ fn print_wait(
         let ago = span(now.saturating_sub(since));
         writeln!(out, "  down:   no host can be reached since {} ({ago})", print::short_time(since))?;
     }
-    let (count, name) = (print::messages(wait.others), print::plain(&r.destination));
-    writeln!(out, "  others: {count} besides this one for {name}; open connections: {}", wait.connections)?;
+    let (count, name) = (mail::counted(wait.others, "more message"), print::plain(&r.destination));
+    writeln!(out, "  others: {count} for {name}; open connections: {}", wait.connections)?;
     let warned = warning_text(wait.warns_ms, past);
     match wait.expires_ms {
         Some(at) if at > now => {
@@ -293,10 +301,10 @@ fn print_past_recipient(r: &PastRecipient, at: UnixMicros, out: &mut dyn Write) 
     writeln!(out, "  status: {status}")?;
     if let Some((last, text)) = &r.last {
         let ago = span(at.millis().0.saturating_sub(last.millis().0));
-        let attempts = if r.attempt_count == 1 { "attempt" } else { "attempts" };
+        let attempts = attempts(r.attempt_count);
         let word = if r.state.is_end() { "ended:" } else { "last: " };
         let text = print::plain(text);
-        writeln!(out, "  {word}  {text} ({ago} before, {} {attempts})", r.attempt_count)?;
+        writeln!(out, "  {word}  {text} ({ago} before, {attempts})")?;
         print_advice(r.last.as_ref().map(|(_, text)| text.as_str()), out)?;
     }
     Ok(())
