@@ -1,4 +1,4 @@
-//! Packages: static binaries, Debian packages, a container image. `cargo xtask release` makes all of them.
+//! Packages: static binaries, Debian packages, container images. `cargo xtask release` makes all of them.
 
 pub(crate) mod binaries;
 pub(crate) mod deb;
@@ -15,7 +15,7 @@ pub(crate) enum Package {
     Deb(Options),
     /// Build binaries that need no libraries
     Static(Options),
-    /// Build the container image, an OCI archive
+    /// Build the container images, OCI archives
     Container(Options),
 }
 
@@ -35,7 +35,13 @@ pub(crate) fn build(package: &Package) -> Done {
     let paths = match package {
         Package::Static(_) => binaries::PROGRAMS.map(|name| built.join(name)).to_vec(),
         Package::Deb(_) => deb::build(&built, &out, epoch)?,
-        Package::Container(_) => vec![image::build(&built, &out, epoch)?],
+        Package::Container(_) => {
+            let programs = [stage::Program::Postrider, stage::Program::Postlab];
+            programs
+                .map(|kind| image::build(kind, &built, &out, epoch))
+                .into_iter()
+                .collect::<Result<_, _>>()?
+        }
     };
     for path in paths {
         println!("{}", path.display());

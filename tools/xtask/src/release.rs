@@ -88,7 +88,8 @@ fn make(out: &Path, profile: &str) -> Done {
     archive(Program::Postrider, &built, out, epoch)?;
     archive(Program::Postlab, &built, out, epoch)?;
     deb::build(&built, out, epoch)?;
-    image::build(&built, out, epoch)?;
+    image::build(Program::Postrider, &built, out, epoch)?;
+    image::build(Program::Postlab, &built, out, epoch)?;
     source(out)?;
     let pages = site::build()?;
     packed(&pages, &format!("postrider-{VERSION}-site"), out, epoch)?;

@@ -1,6 +1,7 @@
-//! A container image as a tar archive of an OCI layout (image-spec 1.0), written without a container program: `podman load`,
+//! Container images, each as a tar archive of an OCI layout (image-spec 1.0), written without a container program: `podman load`,
 //! `skopeo copy oci-archive:…` and `docker load` read it.
 
+use super::stage::Program;
 use crate::{
     files::{copy, gzip, make_dir, normalise, remove, sha256, tar, write},
     project::{Project, VERSION},
@@ -14,17 +15,17 @@ use std::{
 
 /// The user in the image: no name service is asked for it.
 const USER: &str = "999:999";
-const DATA: &str = "/var/lib/postrider";
 
-/// Builds the image of the mail server from a stripped static binary, and returns its path.
-pub(crate) fn build(binaries: &Path, out: &Path, epoch: u64) -> Result<PathBuf, Failure> {
-    let work = target_dir().join("package/image");
+/// Builds the image of a program from a stripped static binary, and returns its path.
+pub(crate) fn build(kind: Program, binaries: &Path, out: &Path, epoch: u64) -> Result<PathBuf, Failure> {
+    let name = kind.name();
+    let work = target_dir().join("package/image").join(name);
     remove(&work)?;
     let (tree, layout) = (work.join("tree"), work.join("layout"));
-    stage(binaries, &tree)?;
+    stage(kind, binaries, &tree)?;
     normalise(&tree, epoch)?;
     let layer = work.join("layer.tar");
-    // The queue's folder belongs to the daemon's user, all else to root.
+    // The data belong to the program's user, all else to root.
     let names = ["etc", "usr", "tmp"];
     tar(&tree, &names, &layer, epoch)?;
     let mut append = program("tar");
@@ -34,11 +35,11 @@ pub(crate) fn build(binaries: &Path, out: &Path, epoch: u64) -> Result<PathBuf, 
     let mut append = program("tar");
     append.args(["--append", "--format=gnu", "--numeric-owner", "--owner=999", "--group=999"]);
     append.arg(format!("--mtime=@{epoch}")).arg("--file").arg(&layer).arg("--directory").arg(&tree);
-    crate::shell::run(append.arg("var/lib/postrider"))?;
+    crate::shell::run(append.arg(data(kind).trim_start_matches('/')))?;
     let diff = sha256(&layer)?;
     let layer = blob(&layout, &gzip(&layer)?, "application/vnd.oci.image.layer.v1.tar+gzip")?;
     let config =
-        text_blob(&work, &layout, &config(&diff, epoch)?, "application/vnd.oci.image.config.v1+json")?;
+        text_blob(&work, &layout, &config(kind, &diff, epoch)?, "application/vnd.oci.image.config.v1+json")?;
     let manifest = json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
@@ -48,26 +49,42 @@ pub(crate) fn build(binaries: &Path, out: &Path, epoch: u64) -> Result<PathBuf, 
     let mut manifest = text_blob(&work, &layout, &manifest, "application/vnd.oci.image.manifest.v1+json")?;
     manifest["annotations"] = json!({
         "org.opencontainers.image.ref.name": VERSION,
-        "io.containerd.image.name": format!("localhost/postrider:{VERSION}"),
+        "io.containerd.image.name": format!("localhost/{name}:{VERSION}"),
     });
     write(&layout.join("oci-layout"), json!({"imageLayoutVersion": "1.0.0"}).to_string())?;
     write(&layout.join("index.json"), json!({"schemaVersion": 2, "manifests": [manifest]}).to_string())?;
     normalise(&layout, epoch)?;
-    let image = out.join(format!("postrider-{VERSION}-{}.oci.tar", std::env::consts::ARCH));
+    let image = out.join(format!("{name}-{VERSION}-{}.oci.tar", std::env::consts::ARCH));
     tar(&layout, &["blobs", "index.json", "oci-layout"], &image, epoch)?;
     Ok(image)
 }
 
-fn stage(binaries: &Path, tree: &Path) -> Done {
-    copy(&binaries.join("postrider"), &tree.join("usr/bin/postrider"), 0o755)?;
-    copy(&root().join("dist/container.toml"), &tree.join("etc/postrider/postrider.toml"), 0o644)?;
-    write(&tree.join("etc/passwd"), format!("postrider:x:999:999::{DATA}:/usr/sbin/nologin\n"))?;
-    write(&tree.join("etc/group"), "postrider:x:999:\n")?;
-    make_dir(&tree.join("var/lib/postrider"))?;
+/// The folder of the queue, or of results.
+fn data(kind: Program) -> String {
+    format!("/var/lib/{}", kind.name())
+}
+
+fn stage(kind: Program, binaries: &Path, tree: &Path) -> Done {
+    let (name, data) = (kind.name(), data(kind));
+    copy(&binaries.join(name), &tree.join("usr/bin").join(name), 0o755)?;
+    if let Program::Postrider = kind {
+        copy(&root().join("dist/container.toml"), &tree.join("etc/postrider/postrider.toml"), 0o644)?;
+    }
+    write(&tree.join("etc/passwd"), format!("{name}:x:999:999::{data}:/usr/sbin/nologin\n"))?;
+    write(&tree.join("etc/group"), format!("{name}:x:999:\n"))?;
+    make_dir(&tree.join(data.trim_start_matches('/')))?;
     make_dir(&tree.join("tmp"))
 }
 
-fn config(diff: &str, epoch: u64) -> Result<Value, Failure> {
+fn config(kind: Program, diff: &str, epoch: u64) -> Result<Value, Failure> {
+    let (name, data) = (kind.name(), data(kind));
+    // Where the container begins; the laboratory measures there, and writes its results.
+    let (command, ports) = match kind {
+        Program::Postrider => {
+            (json!(["serve", "--config", "/etc/postrider/postrider.toml"]), json!({"2525/tcp": {}}))
+        }
+        Program::Postlab => (json!(["--help"]), json!({})),
+    };
     let project = Project::load()?;
     let created =
         output(program("date").args(["--utc", "--date", &format!("@{epoch}"), "+%Y-%m-%dT%H:%M:%SZ"]))?;
@@ -77,14 +94,15 @@ fn config(diff: &str, epoch: u64) -> Result<Value, Failure> {
         "os": "linux",
         "config": {
             "User": USER,
-            "ExposedPorts": {"2525/tcp": {}},
-            "Entrypoint": ["/usr/bin/postrider"],
-            "Cmd": ["serve", "--config", "/etc/postrider/postrider.toml"],
-            // The queue must survive the container.
-            "Volumes": {DATA: {}},
+            "ExposedPorts": ports,
+            "Entrypoint": [format!("/usr/bin/{name}")],
+            "Cmd": command,
+            "WorkingDir": data,
+            // The queue, and results, must survive the container.
+            "Volumes": {data: {}},
             "StopSignal": "SIGTERM",
             "Labels": {
-                "org.opencontainers.image.title": "postrider",
+                "org.opencontainers.image.title": name,
                 "org.opencontainers.image.version": VERSION,
                 "org.opencontainers.image.licenses": "Apache-2.0 OR MIT",
                 "org.opencontainers.image.source": project.repository,
@@ -119,7 +137,12 @@ mod tests {
     fn every_blob_of_the_layout_has_the_name_of_its_digest() {
         let dir = std::env::temp_dir().join(format!("xtask-image-{}", std::process::id()));
         write(&dir.join("bin/postrider"), "no program").unwrap();
-        let image = build(&dir.join("bin"), &dir, 1_700_000_000).unwrap();
+        write(&dir.join("bin/postlab"), "no program").unwrap();
+        let lab = build(Program::Postlab, &dir.join("bin"), &dir, 1_700_000_000).unwrap();
+        assert!(
+            lab.ends_with(format!("postlab-{VERSION}-{}.oci.tar", std::env::consts::ARCH)) && lab.is_file()
+        );
+        let image = build(Program::Postrider, &dir.join("bin"), &dir, 1_700_000_000).unwrap();
         let unpacked = dir.join("unpacked");
         make_dir(&unpacked).unwrap();
         let mut tar = program("tar");

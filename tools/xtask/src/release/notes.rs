@@ -26,7 +26,7 @@ pub(crate) fn text() -> Result<String, Failure> {
          | `postrider-{VERSION}-{arch}-linux.tar.gz` | every Linux: unpack it, and run `./postrider serve` |\n\
          | `postlab-{VERSION}-{arch}-linux.tar.gz` | the laboratory |\n\
          | `postrider_{VERSION}-1_{deb}.deb`, `postlab_{VERSION}-1_{deb}.deb` | Debian: `apt install ./FILE` |\n\
-         | `postrider-{VERSION}-{arch}.oci.tar` | containers: `podman load --input FILE` |\n\
+         | `postrider-{VERSION}-{arch}.oci.tar`, `postlab-{VERSION}-{arch}.oci.tar` | containers: `podman load --input FILE` |\n\
          | `postrider-{VERSION}-source.tar.gz` | the source |\n\
          | `postrider-{VERSION}-site.tar.gz` | the documents, also at @site@ |\n\
          | `*.cdx.json` | the list of all libraries (CycloneDX) |\n\n\
