@@ -56,7 +56,7 @@ enum Verb {
         /// Only tests whose name contains this, also of long proofs; nothing is installed
         #[arg(conflicts_with = "proofs")]
         filter: Option<String>,
-        /// Only the long proofs: importers beside the other mail servers, and the simulator's many cases
+        /// Only the long proofs: importers and filters beside the other mail servers, and the simulator's many cases
         #[arg(long)]
         proofs: bool,
     },
