@@ -153,6 +153,11 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, Failure> {
             results.display()
         )));
     }
+    let unmeasured: Vec<&str> =
+        kept.iter().filter(|kept| kept.record.is_none()).map(|kept| kept.step.name.as_str()).collect();
+    if args.page && !unmeasured.is_empty() {
+        eprintln!("not on the page, because there is no record of them: {}", unmeasured.join(", "));
+    }
     let records = args.records.as_ref().or(args.publish.as_ref());
     if let Some(place) = records {
         let page = place.join(against::NAME);

@@ -300,6 +300,8 @@ fn a_published_page_is_made_again_from_the_records_beside_it() {
     let output = run(&[&arguments[..], &[published.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(!results.join("reproduce.md").exists());
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("no record of them: ") && !told.contains("queuerun-sendmail"), "{told}");
     let read = |name: &str| std::fs::read_to_string(published.join(name)).unwrap();
     // All rounds are there in full.
     assert_eq!(read("steps/queuerun-sendmail.json").matches("noise").count(), 3);
