@@ -49,7 +49,7 @@ impl Greeting {
 pub struct ClientFacts {
     /// Address and port of the client.
     pub peer: SocketAddr,
-    /// Address and port of this server.
+    /// The address and port to which the client connected.
     pub local: SocketAddr,
     /// TLS is active.
     pub is_secured: bool,

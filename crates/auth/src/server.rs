@@ -46,7 +46,7 @@ pub enum Step {
     Ask(Question),
     /// The client has logged in as this user.
     Authenticated(Box<str>),
-    /// The login failed.
+    /// The client is not logged in, and is told why.
     Failed(Failure),
 }
 

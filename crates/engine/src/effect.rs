@@ -137,7 +137,7 @@ pub enum LogEvent {
         message: SharedMessage,
         /// The recipient's index in the envelope.
         recipient: u32,
-        /// The suspended destination.
+        /// The destination that gets no attempts until it is probed.
         destination: Destination,
         /// The outcome that suspended the destination.
         outcome: Outcome,

@@ -11,7 +11,7 @@ pub struct EngineSettings {
     pub queue: queue::QueueSettings,
     /// Memory for accepted messages until their first attempt. Fixed when the engine is made.
     pub cache_bytes: u64,
-    /// Host name of this server, for reports.
+    /// The host name that reports give as their sender.
     pub hostname: Arc<str>,
     /// The time of the next attempt for recovered recipients. Fixed when the engine is made.
     pub retry_at: RetryAt,

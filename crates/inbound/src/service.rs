@@ -28,7 +28,7 @@ pub const UNIX_CLIENT: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECI
 pub struct Client {
     /// The client's address, or [`UNIX_CLIENT`].
     pub peer: SocketAddr,
-    /// Address and port of this server, to which the client connected.
+    /// The address and port to which the client connected.
     pub local: SocketAddr,
     /// The kind of the listener.
     pub listener: ListenerKind,

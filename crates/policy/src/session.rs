@@ -13,7 +13,7 @@ pub enum Source {
     Smtp {
         /// Address and port of the client.
         peer: SocketAddr,
-        /// Address and port of this server, to which the client connected.
+        /// The address and port to which the client connected.
         local: SocketAddr,
         /// The kind of the listener.
         listener: ListenerKind,

@@ -28,7 +28,7 @@ const TEXTS_MAX_BYTES: usize = 256 * 1024;
 /// The context of a report.
 #[derive(Debug, Clone, Copy)]
 pub struct DsnContext<'a> {
-    /// Host name of this server, for `Reporting-MTA` (RFC 3464 §2.2.2).
+    /// The host name in `Reporting-MTA` (RFC 3464 §2.2.2).
     pub reporting_mta: &'a str,
     /// The postmaster of this server.
     pub postmaster: &'a Mailbox,

@@ -27,7 +27,7 @@ const SLACK: u64 = 2;
 /// The most that a user other than root and the daemon's own may have in the drop directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// The most messages.
+    /// How many messages may wait at once.
     pub messages: u64,
     /// The most octets of all messages together.
     pub bytes: u64,
