@@ -7,6 +7,7 @@ mod tests;
 use crate::{
     Algorithm, Answers, BodyHasher, Name, Question, Step,
     canonical::{Form, canonical_field, fields},
+    key::key_name,
     question::Failed,
     tags::{SPACE, Tags, has_word},
 };
@@ -287,7 +288,7 @@ impl Verifier {
         let signature = decode(&signature).ok_or(neutral("b= is not base64"))?;
         let body_hash = decode(&without_space(tags.get("bh").unwrap_or_default()));
         let body_hash = body_hash.ok_or(neutral("bh= is not base64"))?;
-        let question = Name::new(format!("{selector}._domainkey.{domain}")).map(Question::Txt);
+        let question = Name::new(key_name(selector, domain)).map(Question::Txt);
         let question = question.ok_or(permanent("s= and d= are too long"))?;
 
         let own = tags

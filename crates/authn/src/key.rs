@@ -61,6 +61,11 @@ enum Pair {
     Ed25519(Ed25519KeyPair),
 }
 
+/// Returns the name of the TXT record that publishes a key (RFC 6376 §3.6.2.1).
+pub fn key_name(selector: impl fmt::Display, domain: impl fmt::Display) -> String {
+    format!("{selector}._domainkey.{domain}")
+}
+
 /// A private key that signs.
 pub struct SigningKey(Pair);
 

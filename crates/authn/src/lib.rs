@@ -37,7 +37,7 @@ mod tags;
 pub use canonical::BodyHasher;
 pub use dkim::{DkimOutcome, DkimResult, Signatures, Verifier};
 pub use dmarc::{Dmarc, DmarcOutcome, DmarcPolicy, DmarcResult, FromError, from_domain};
-pub use key::{Algorithm, KeyError, SigningKey};
+pub use key::{Algorithm, KeyError, SigningKey, key_name};
 pub use question::{Answer, Answers, Name, Question, Step};
 pub use results::{AuthenticationResults, IprevResult, has_server_id};
 pub use sign::{Signer, from_mailbox, has_signature};

@@ -164,10 +164,7 @@ impl Condition {
             Self::Over(_) => "over",
             Self::BadHello => "hello",
             Self::NoReverseName | Self::ReverseNameUnknown => "reverse_name",
-            Self::DnsList(Listee::Client, _) => "dns_list",
-            Self::DnsList(Listee::ClientName, _) => "client_name_dns_list",
-            Self::DnsList(Listee::Hello, _) => "hello_dns_list",
-            Self::DnsList(Listee::From, _) => "from_dns_list",
+            Self::DnsList(of, _) => of.key(),
         }
     }
 
@@ -313,9 +310,8 @@ impl Judge<'_> {
     pub(crate) fn listed_domain(&self, of: Listee) -> Result<Option<Box<str>>, Finding> {
         let session = self.facts.session;
         match of {
-            Listee::Client if session.client().is_none() => Err(Finding::Fails),
+            Listee::Client | Listee::ClientName if session.client().is_none() => Err(Finding::Fails),
             Listee::Client => Ok(None),
-            Listee::ClientName if session.client().is_none() => Err(Finding::Fails),
             Listee::ClientName => match self.answers.find(&Question::ClientName) {
                 Some(Fact::ClientName(ClientName::Verified(name))) => Ok(Some(name.clone())),
                 Some(_) => Err(Finding::Fails),

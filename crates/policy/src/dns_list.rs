@@ -20,6 +20,18 @@ pub enum Listee {
     From,
 }
 
+impl Listee {
+    /// The key of the condition.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Client => "dns_list",
+            Self::ClientName => "client_name_dns_list",
+            Self::Hello => "hello_dns_list",
+            Self::From => "from_dns_list",
+        }
+    }
+}
+
 /// A list, and the answers that count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DnsList {

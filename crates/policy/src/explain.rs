@@ -125,6 +125,10 @@ impl Program {
     /// Returns the value by which a condition holds or does not: `client: 203.0.113.7 is not in 198.51.100.0/24`.
     pub(crate) fn explain_finding(&self, condition: &Condition, judge: &Judge<'_>, holds: bool) -> String {
         let (facts, items) = (judge.facts, self.items(condition));
+        let domain = match condition {
+            Condition::DnsList(of, _) => judge.listed_domain(*of).ok().flatten(),
+            _ => None,
+        };
         let value = match condition {
             Condition::Listener(_) => facts.session.listener().map(|one| one.as_str().to_owned()),
             Condition::Client(_) => facts.session.client().map(|client| client.to_canonical().to_string()),
@@ -155,8 +159,8 @@ impl Program {
                 false => Some(list(facts.tags.iter().chain(judge.tags))),
             },
             Condition::Over(_) => Some("the rate".to_owned()),
-            Condition::DnsList(of, lists) => Some(list(lists.iter().map(|one| {
-                let (zone, domain) = (one.zone(), judge.listed_domain(*of).ok().flatten());
+            Condition::DnsList(_, lists) => Some(list(lists.iter().map(|one| {
+                let zone = one.zone();
                 match judge.answers.dns_list(zone, domain.as_deref()) {
                     Some(Ok(listed)) if listed.codes.is_empty() => format!("not by {zone}"),
                     Some(Ok(listed)) => format!("by {zone} ({})", list(&listed.codes)),
@@ -184,11 +188,9 @@ impl Program {
             }
             Condition::NoReverseName | Condition::ReverseNameUnknown => format!("reverse_name: {value}"),
             Condition::DnsList(of, _) => {
-                let client = || facts.session.client().map(|client| client.to_canonical().to_string());
-                let domain = judge.listed_domain(*of).ok().flatten().map(Into::into);
                 let listee = match of {
-                    Listee::Client => client(),
-                    _ => domain,
+                    Listee::Client => facts.session.client().map(|client| client.to_canonical().to_string()),
+                    _ => domain.map(Into::into),
                 };
                 let listee = listee.unwrap_or_else(|| "nothing".to_owned());
                 format!("{}: {listee} is {}listed: {value}", condition.key(), if holds { "" } else { "not " })

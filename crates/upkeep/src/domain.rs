@@ -256,7 +256,7 @@ impl Check<'_> {
                 continue;
             };
             let domain = sign.domain.as_deref().unwrap_or(self.domain);
-            let name = format!("{selector}._domainkey.{domain}");
+            let name = authn::key_name(selector, domain);
             let key = match signing_key(file) {
                 Ok(key) => key.record(),
                 Err(why) => {

@@ -41,10 +41,10 @@ impl DnsLists {
     pub(crate) async fn ask_all<Q: Send + 'static>(
         self: Arc<Self>,
         dns: Arc<Dns>,
-        questions: Vec<(Q, Box<str>, String)>,
+        questions: Vec<(Q, (Box<str>, String))>,
     ) -> Vec<(Q, Answer)> {
         let mut asked = JoinSet::new();
-        for (question, zone, name) in questions {
+        for (question, (zone, name)) in questions {
             let (lists, dns) = (self.clone(), dns.clone());
             asked.spawn(async move {
                 let answer = lists.ask(&dns, &zone, &name).await;

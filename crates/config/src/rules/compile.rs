@@ -181,10 +181,7 @@ impl ReadCondition {
             Self::Header(_) => "header",
             Self::Tagged(_) => "tagged",
             Self::Over(_) => "over",
-            Self::DnsList(Listee::Client, _) => "dns_list",
-            Self::DnsList(Listee::ClientName, _) => "client_name_dns_list",
-            Self::DnsList(Listee::Hello, _) => "hello_dns_list",
-            Self::DnsList(Listee::From, _) => "from_dns_list",
+            Self::DnsList(of, _) => of.key(),
         }
     }
 

@@ -8,7 +8,7 @@ use super::{
     CliError, Ending,
     args::{DkimCommand, KeyKind},
 };
-use authn::{Algorithm, SigningKey};
+use authn::{Algorithm, SigningKey, key_name};
 use config::{DomainPattern, Settings, Sign, SignWith, is_selector, signing_key};
 use console::runtime;
 use control::Exit;
@@ -38,11 +38,7 @@ pub(super) fn new(
         Ok(parsed) if !domain.starts_with('[') => parsed.key().into_owned(),
         _ => return Err(usage(format!("`{domain}` is not a domain"))),
     };
-    if !is_selector(selector) {
-        return Err(usage(format!(
-            "`{selector}` is no selector: write letters, digits and hyphens, such as 2026"
-        )));
-    }
+    check_selector(selector)?;
     let file = file.map_or_else(|| PathBuf::from(format!("{domain}.{selector}.pem")), Path::to_owned);
     let (key, _) = make_key(kind.algorithm(), &file)?;
     let full = std::path::absolute(&file).unwrap_or_else(|_| file.clone());
@@ -56,6 +52,14 @@ pub(super) fn new(
     )?;
     writeln!(out, "3. `postrider reload`, then `postrider dkim check`.")?;
     Ok(Exit::Ok)
+}
+
+fn check_selector(selector: &str) -> Result<(), CliError> {
+    if is_selector(selector) {
+        return Ok(());
+    }
+    let text = format!("`{selector}` is no selector: write letters, digits and hyphens, such as 2026");
+    Err(CliError::new(Exit::Usage, text))
 }
 
 /// Makes a key in a new file, which only its owner may read.
@@ -76,7 +80,7 @@ fn zone_line(domain: &str, selector: &str, record: &str) -> String {
         .chunks(TXT_STRING_BYTES)
         .map(|part| format!("\"{}\"", String::from_utf8_lossy(part)))
         .collect();
-    format!("{selector}._domainkey.{domain}. IN TXT ( {} )", strings.join(" "))
+    format!("{}. IN TXT ( {} )", key_name(selector, domain), strings.join(" "))
 }
 
 /// Runs a command that reads the configuration.
@@ -127,7 +131,7 @@ fn check(settings: &Settings, out: &mut dyn Write) -> Ending {
         let SignWith::Key { selector, file } = &sign.keys else { continue };
         let key = signing_key(file).map_err(|e| CliError::new(Exit::NoInput, e.to_string()))?;
         for domain in published(sign) {
-            keys.push((format!("{selector}._domainkey.{domain}"), key.record()));
+            keys.push((key_name(selector, domain), key.record()));
         }
     }
     let runtime = runtime()?;

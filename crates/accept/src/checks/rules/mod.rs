@@ -141,22 +141,17 @@ async fn evaluate_later<'a>(
 fn answer_next<'a>(view: &View<'a>, memory: &Memory, questions: &[Question]) -> Option<Answer<'a, Answered>> {
     let question = questions.iter().find(|question| memory.lacks(question))?.clone();
     let client = view.facts.client();
-    // The name that says whether the client, or a domain, is listed.
+    // The list, and the name that says whether the client, or a domain, is listed.
     let name = |question: &Question| match question {
-        Question::DnsList(zone, None) => client.map(|client| DnsList::name(zone, client)),
-        Question::DnsList(zone, Some(domain)) => DnsList::domain_name(zone, domain),
+        Question::DnsList(zone, None) => Some((zone.clone(), DnsList::name(zone, client?))),
+        Question::DnsList(zone, Some(domain)) => Some((zone.clone(), DnsList::domain_name(zone, domain)?)),
         _ => None,
     };
     if name(&question).is_none() {
         return Some(answer(view, memory, &question).map(|fact| vec![(question, fact)]));
     }
-    let named = |question: &Question| match question {
-        Question::DnsList(zone, _) if memory.lacks(question) => {
-            Some((question.clone(), zone.clone(), name(question)?))
-        }
-        _ => None,
-    };
-    let asked: Vec<_> = questions.iter().filter_map(named).collect();
+    let open = questions.iter().filter(|question| memory.lacks(question));
+    let asked: Vec<_> = open.filter_map(|question| Some((question.clone(), name(question)?))).collect();
     let (lists, dns) = (view.rules.sources.lists.clone(), view.rules.sources.dns().clone());
     Some(Answer::later(async move {
         let answers = lists.ask_all(dns, asked).await;

@@ -1,8 +1,9 @@
 //! `postrider dkim rotate`: a domain signs with a new key once others can see its record.
 
-use super::{make_key, published, zone_line};
+use super::{check_selector, make_key, published, zone_line};
 use crate::cli::{CliError, Ending, args::RotateArgs, status};
-use config::{Loaded, Purpose, SignWith, is_selector, signing_key};
+use authn::{Algorithm, key_name};
+use config::{Loaded, Purpose, SignWith, signing_key};
 use console::{
     runtime,
     settings::{find, show_problems},
@@ -28,6 +29,7 @@ struct Current {
     /// The number of its section.
     number: usize,
     selector: String,
+    algorithm: Algorithm,
     file: PathBuf,
     /// The domains under which a key has to be published.
     domains: Vec<String>,
@@ -35,11 +37,7 @@ struct Current {
 
 /// Makes a key, waits for its record, writes it into the configuration, and reloads. A later call goes on where this one was ended.
 pub(in crate::cli) fn run(args: &RotateArgs, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
-    if !is_selector(&args.selector) {
-        let text =
-            format!("`{}` is no selector: write letters, digits and hyphens, such as 2026b", args.selector);
-        return Err(CliError::new(Exit::Usage, text));
-    }
+    check_selector(&args.selector)?;
     let loaded = load(explicit)?;
     let current = current(&loaded, args)?;
     let file = current.file.with_file_name(format!("{}.{}.pem", args.domain, args.selector));
@@ -49,8 +47,7 @@ pub(in crate::cli) fn run(args: &RotateArgs, explicit: Option<&Path>, out: &mut 
             key
         }
         Err(_) if !file.exists() => {
-            let old = signing_key(&current.file).map_err(|e| CliError::new(Exit::NoInput, e.to_string()))?;
-            let (key, made) = make_key(old.algorithm(), &file)?;
+            let (key, made) = make_key(current.algorithm, &file)?;
             // One that the daemon cannot read is none.
             like(&made, &current.file).map_err(|e| {
                 let _ = fs::remove_file(&file);
@@ -118,8 +115,8 @@ fn current(loaded: &Loaded, args: &RotateArgs) -> Result<Current, CliError> {
         SignWith::Key { selector, file } if published(sign).contains(&&*args.domain) => {
             let algorithm = signing_key(file).ok()?.algorithm();
             let domains = published(sign).into_iter().map(str::to_owned).collect();
-            let current =
-                Current { number: sign.number, selector: selector.clone(), file: file.clone(), domains };
+            let (selector, file) = (selector.clone(), file.clone());
+            let current = Current { number: sign.number, selector, algorithm, file, domains };
             args.kind.is_none_or(|kind| kind.algorithm() == algorithm).then_some(current)
         }
         _ => None,
@@ -153,7 +150,7 @@ fn wait_for_record(
     loop {
         // A cache would keep the answer that there is none.
         let dns = wiring::dns(&loaded.settings).map_err(|why| CliError::new(Exit::Config, why))?;
-        let names = domains.iter().map(|domain| format!("{}._domainkey.{domain}", args.selector));
+        let names = domains.iter().map(|domain| key_name(&args.selector, domain));
         let states: Vec<(String, KeyState)> = names
             .map(|name| {
                 let state = runtime.block_on(compare_key(&dns, &name, record));
