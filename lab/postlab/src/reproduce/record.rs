@@ -363,29 +363,36 @@ fn output(command: &Command, (results, disk): (&Path, &Disk), stop: &AtomicBool)
 /// The begin of a word that stands for a relay: `PEER-postfix-tuned`.
 const PEER: &str = "PEER-";
 
-/// A file system in a file that is mounted for a command: `LOOP-ext4-dirsync` in a word stands for its place.
+/// What is mounted for a command. In a word `LOOP-ext4-dirsync` stands for the place of a file system in a file, and `SLOW-2` for the directory
+/// with two slow disks, `1` and `2`.
 struct Mount<'c> {
     name: &'c str,
     script: PathBuf,
+    /// The directory below `work` that the name stands for.
+    place: &'static str,
     work: PathBuf,
 }
 
 impl<'c> Mount<'c> {
     /// Returns the begin of the name in a word.
     fn named(word: &'c str) -> Option<&'c str> {
-        let begin = word.find("LOOP-")?;
+        let begin = word.find("LOOP-").or_else(|| word.find("SLOW-"))?;
         word[begin..].split([' ', '/']).next()
     }
 
     fn new(name: &'c str, results: &Path, disk: &Path) -> Result<Self, String> {
-        let mut words = name.splitn(3, '-').skip(1);
-        let (Some(kind), Some(options)) = (words.next(), words.next()) else {
-            return Err(format!("`{name}` is not LOOP-TYPE-OPTIONS"));
+        let words: Vec<&str> = name.splitn(3, '-').collect();
+        let (script, place) = match *words {
+            ["LOOP", _, _] => ("scenarios/loop.sh", "loop/mnt"),
+            ["SLOW", _] => ("scenarios/disks.sh", "disks"),
+            _ => return Err(format!("`{name}` is neither LOOP-TYPE-OPTIONS nor SLOW-COUNT")),
         };
         let work = disk.join(format!("postlab-loop-{}", process::id()));
         fs::create_dir(&work).map_err(|e| format!("make {}: {e}", work.display()))?;
-        let mount = Self { name, script: results.join("scenarios/loop.sh"), work };
-        mount.run(&["mount", kind, options])?;
+        let mount = Self { name, script: results.join(script), place, work };
+        let mut mounting = vec!["mount"];
+        mounting.extend(&words[1..]);
+        mount.run(&mounting)?;
         Ok(mount)
     }
 
@@ -393,11 +400,15 @@ impl<'c> Mount<'c> {
         let mut command = process::Command::new("sh");
         command.arg(&self.script).args(words).env("LAB_WORK", &self.work).stdin(Stdio::null());
         let status = command.status().map_err(|e| format!("run {}: {e}", self.script.display()))?;
-        if status.success() { Ok(()) } else { Err(format!("run loop.sh {}: {status}", words.join(" "))) }
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("run {} {}: {status}", self.script.display(), words.join(" ")))
+        }
     }
 
     fn placed(&self, word: &str) -> String {
-        word.replace(self.name, &self.work.join("loop/mnt").display().to_string())
+        word.replace(self.name, &self.work.join(self.place).display().to_string())
     }
 }
 
@@ -479,10 +490,11 @@ mod tests {
     fn a_file_system_is_named_within_a_word() {
         assert_eq!(Mount::named("location LOOP-ext4-data=ordered"), Some("LOOP-ext4-data=ordered"));
         assert_eq!(Mount::named("LOOP-xfs-noatime/q"), Some("LOOP-xfs-noatime"));
+        assert_eq!(Mount::named("SLOW-2/1"), Some("SLOW-2"));
         assert_eq!(Mount::named("report terse"), None);
         let scripts = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
         let error = Mount::new("LOOP-ext4", scripts, Path::new("/no/disk")).err().unwrap();
-        assert_eq!(error, "`LOOP-ext4` is not LOOP-TYPE-OPTIONS");
+        assert_eq!(error, "`LOOP-ext4` is neither LOOP-TYPE-OPTIONS nor SLOW-COUNT");
     }
 
     #[test]
