@@ -7,6 +7,7 @@ mod alias_names;
 mod backscatter;
 pub mod capture;
 mod clock;
+mod commit_window;
 pub mod connection;
 mod copy;
 mod delivery_log;

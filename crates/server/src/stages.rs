@@ -6,6 +6,7 @@ use crate::{
     Daemon, Mode,
     acme::{self, ObtainedCertificate},
     capture::Viewer,
+    commit_window,
     delivery_log::DeliveryLog,
     driver::Driver,
     engine_setup::EngineSetup,
@@ -118,6 +119,7 @@ impl Bound {
         let count = self.settings.workers.worker_threads;
         workers.start_others(count).map_err(|e| format!("start the workers: {e}"))?;
         unscheduled::check_start()?;
+        commit_window::check_start()?;
         Ok(Confined { bound: self, metrics, delivery_log })
     }
 }

@@ -323,6 +323,7 @@ pub fn store(s: &config::Spool) -> Result<Box<dyn Spool>, NotOpened> {
                 segment_bytes,
                 max_bytes: s.max_size.0,
                 min_free_bytes,
+                commit_window: super::commit_window::wanted(),
                 ..spool::LogSettings::default()
             };
             Ok(Box::new(LogSpool::open(&s.path, log).map_err(|e| not_opened(s, &e))?))

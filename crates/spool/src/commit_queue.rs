@@ -21,6 +21,8 @@ pub(crate) struct CommitQueue<W> {
     taken: AtomicU64,
     /// A submit that would exceed this is answered with [`Refused::Busy`].
     bytes_max: u64,
+    /// A window that the queue does not choose itself, for the laboratory.
+    window: Option<Duration>,
 }
 
 /// The state behind the queue's lock.
@@ -138,7 +140,7 @@ impl<W> Pending<W> {
 }
 
 impl<W> CommitQueue<W> {
-    pub(crate) fn new(bytes_max: u64) -> Self {
+    pub(crate) fn new(bytes_max: u64, window: Option<Duration>) -> Self {
         let pending = Pending {
             works: VecDeque::new(),
             bytes: 0,
@@ -154,7 +156,7 @@ impl<W> CommitQueue<W> {
             held_since: Vec::new(),
         };
         let (pending, wakeup, taken) = (Mutex::new(pending), Condvar::new(), AtomicU64::new(0));
-        Self { pending, wakeup, taken, bytes_max }
+        Self { pending, wakeup, taken, bytes_max, window }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Pending<W>> {
@@ -234,7 +236,7 @@ impl<W> CommitQueue<W> {
     ) -> Option<(Vec<W>, CommitSeq)> {
         let mut pending = self.lock();
         let mut held = Vec::new();
-        if pending.batch_target > 1 && pending.is_below_target() {
+        if self.window.is_none() && pending.batch_target > 1 && pending.is_below_target() {
             pending.begin_to_hold();
             let most = max_batch_delay(last_sync, pending.batch_target, unused_percent);
             let gathered = |pending: &mut Pending<W>| pending.is_below_target();
@@ -274,6 +276,14 @@ impl<W> CommitQueue<W> {
             pending.asleep = Sleep::Awake;
         }
         pending.asleep = Sleep::Awake;
+        if let Some(window) = self.window {
+            let is_open = |pending: &mut Pending<W>| !pending.closing && !pending.poisoned;
+            let slept = self.wakeup.wait_timeout_while(pending, window, is_open);
+            pending = slept.unwrap_or_else(PoisonError::into_inner).0;
+            if pending.poisoned {
+                return None;
+            }
+        }
         Some(self.take(&mut pending, &held))
     }
 
@@ -348,7 +358,7 @@ mod tests {
 
     #[test]
     fn what_waited_when_the_queue_was_poisoned_is_never_taken() {
-        let commit_queue = CommitQueue::new(1000);
+        let commit_queue = CommitQueue::new(1000, None);
         commit_queue.push(commit_queue.lock(), (), 1, Urgency::Immediate);
         commit_queue.poison();
         assert!(commit_queue.next(Duration::ZERO, Duration::ZERO, 0).is_none());
@@ -356,15 +366,28 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_within_a_fixed_window_shares_the_commit() {
+        let commit_queue = CommitQueue::new(1000, Some(Duration::from_secs(3600)));
+        commit_queue.push(commit_queue.lock(), 1, 1, Urgency::Immediate);
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| commit_queue.next(Duration::ZERO, Duration::ZERO, 0));
+            commit_queue.push(commit_queue.lock(), 2, 1, Urgency::Immediate);
+            // The end of the spool ends the window, too.
+            commit_queue.close();
+            assert_eq!(taken.join().unwrap().unwrap().0, [1, 2]);
+        });
+    }
+
+    #[test]
     fn a_long_line_takes_what_takes_nothing() {
-        let commit_queue = CommitQueue::new(10);
+        let commit_queue = CommitQueue::new(10, None);
         commit_queue.push(commit_queue.admit(1000, true).unwrap(), (), 1000, Urgency::Immediate);
         assert_eq!([0, 1].map(|bytes| commit_queue.admit(bytes, true).is_ok()), [true, false]);
     }
 
     #[test]
     fn the_target_falls_when_fewer_transactions_come() {
-        let commit_queue = CommitQueue::new(1000);
+        let commit_queue = CommitQueue::new(1000, None);
         let target_after = |came: usize| {
             for _ in 0..came {
                 commit_queue.push(commit_queue.lock(), (), 1, Urgency::OnWait);

@@ -27,10 +27,10 @@ pub(crate) struct GroupCommit<W> {
 }
 
 impl<W> GroupCommit<W> {
-    /// Makes an empty queue for at most `queued_bytes_max`.
-    pub(crate) fn new(queued_bytes_max: u64) -> Self {
+    /// Makes an empty queue for at most `queued_bytes_max`; with a window that is fixed, if there is one.
+    pub(crate) fn new(queued_bytes_max: u64, window: Option<Duration>) -> Self {
         Self {
-            queue: CommitQueue::new(queued_bytes_max),
+            queue: CommitQueue::new(queued_bytes_max, window),
             progress: Arc::default(),
             closing: Closing::default(),
             commit_count: AtomicU64::new(0),

@@ -69,7 +69,7 @@ impl Shared {
     pub(super) fn new(settings: DirSettings, queues: Queues, mutant: ActiveMutant) -> Self {
         let index = Index { pending: vec![0; queues.queue_count()], ..Index::default() };
         Self {
-            group_commit: GroupCommit::new(settings.queued_bytes_max),
+            group_commit: GroupCommit::new(settings.queued_bytes_max, None),
             settings,
             queues,
             index: Mutex::new(index),

@@ -77,6 +77,10 @@ pub struct LogSettings {
     pub outcome_delay: Duration,
     /// Threads that read the log at the start.
     pub read_threads: usize,
+    /// For the laboratory: a commit begins so long after the first entry that is awaited. Without it the commits decide ([`max_batch_delay`]).
+    ///
+    /// [`max_batch_delay`]: crate::max_batch_delay
+    pub commit_window: Option<Duration>,
 }
 
 impl Default for LogSettings {
@@ -88,6 +92,7 @@ impl Default for LogSettings {
             queued_bytes_max: 32 * 1024 * 1024,
             outcome_delay: Duration::from_millis(50),
             read_threads: crate::parallel::default_threads(),
+            commit_window: None,
         }
     }
 }
@@ -417,7 +422,7 @@ impl LogSpool {
         let next = (found.next_sequence, found.next_number);
         let allocator = SegmentAllocator::new(disk, limits, single_stepped, found.segment_count, next, old);
         Shared {
-            group_commit: GroupCommit::new(settings.queued_bytes_max),
+            group_commit: GroupCommit::new(settings.queued_bytes_max, settings.commit_window),
             settings,
             allocator: Arc::new(allocator),
             index: Mutex::new(std::mem::take(&mut found.index)),
