@@ -1,5 +1,6 @@
 //! The documents as a site: mdBook makes it from docs/, the pages of the repository's root and the man pages. Pages keep their
-//! places, so a link between them works in the repository and on the site; links to code lead to the repository.
+//! places, so a link between them works in the repository and on the site; links to code lead to the repository. Each version has a folder
+//! of its own, between which readers choose.
 
 mod links;
 mod roff;
@@ -9,7 +10,7 @@ use crate::{
     files::{copy, read, remove, tracked, write},
     project::{Project, VERSION},
     release::tools,
-    shell::{Done, Failure, program, root, run, target_dir},
+    shell::{Done, Failure, output, program, root, run, target_dir},
 };
 use std::{
     collections::BTreeMap,
@@ -27,6 +28,9 @@ const MAN_INDEX: &str = "docs/man/README.md";
 /// Pages by their paths in the repository; man pages by theirs with `.md`.
 type Pages = BTreeMap<String, String>;
 
+/// The choice of a version, and its element of each page.
+const CHOICE: &str = include_str!("site/versions.js");
+
 /// Builds the site, checks its links, and returns its folder.
 pub(crate) fn build() -> Result<PathBuf, Failure> {
     tools::need_tool("mdbook")?;
@@ -43,8 +47,17 @@ pub(crate) fn build() -> Result<PathBuf, Failure> {
     }
     write(&book.join("src/SUMMARY.md"), summary::text(&pages)?)?;
     write(&book.join("book.toml"), configuration(&project))?;
-    run(program(target_dir().join("tools/bin/mdbook")).args(["build", "--dest-dir"]).arg(&site).arg(&book))?;
-    let (checked, faults) = links::check(&site)?;
+    write(&book.join("versions.js"), CHOICE)?;
+    write(
+        &book.join("theme/head.hbs"),
+        format!("<meta name=\"documents-version\" content=\"{VERSION}\">\n"),
+    )?;
+    let own = site.join(VERSION);
+    run(program(target_dir().join("tools/bin/mdbook")).args(["build", "--dest-dir"]).arg(&own).arg(&book))?;
+    let versions = versions(&String::from_utf8_lossy(&output(program("git").args(["tag", "--list", "v*"]))?));
+    write(&site.join("versions.js"), format!("window.documentsVersions = {versions:?};\n"))?;
+    write(&site.join("index.html"), front_page(&versions))?;
+    let (checked, faults) = links::check(&own)?;
     if faults.is_empty() {
         println!(
             "site: {} pages of version {VERSION}, {checked} links are in order: {}",
@@ -54,6 +67,28 @@ pub(crate) fn build() -> Result<PathBuf, Failure> {
         return Ok(site);
     }
     Err(Failure(format!("site: links that lead nowhere:\n  {}", faults.join("\n  "))))
+}
+
+/// Returns the versions of these tags and this one, the newest first.
+fn versions(tags: &str) -> Vec<String> {
+    let number = |version: &str| -> Option<Vec<u64>> {
+        version.split('.').map(|part| part.parse().ok()).collect::<Option<Vec<u64>>>()
+    };
+    let released = tags.lines().filter_map(|tag| tag.trim().strip_prefix('v'));
+    let numbers =
+        released.chain([VERSION]).filter_map(|version| Some((number(version)?, version.to_owned())));
+    let numbers: BTreeMap<Vec<u64>, String> = numbers.collect();
+    numbers.into_values().rev().collect()
+}
+
+/// Leads to the newest version.
+fn front_page(versions: &[String]) -> String {
+    let newest = versions.first().map_or(VERSION, |newest| newest);
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>Postrider</title>\n\
+         <meta http-equiv=\"refresh\" content=\"0; url={newest}/index.html\">\n\
+         <p><a href=\"{newest}/index.html\">Postrider {newest}</a></p>\n</html>\n"
+    )
 }
 
 /// Builds the site, for `cargo xtask docs --site`.
@@ -73,7 +108,7 @@ pub(crate) fn check() -> Done {
 fn configuration(project: &Project) -> String {
     format!(
         "[book]\ntitle = \"Postrider {VERSION}\"\nlanguage = \"en\"\nsrc = \"src\"\n\n[build]\ncreate-missing = false\n\n\
-         [output.html]\ngit-repository-url = {:?}\nsmart-punctuation = false\nno-section-label = true\n\n\
+         [output.html]\ngit-repository-url = {:?}\nadditional-js = [\"versions.js\"]\nsmart-punctuation = false\nno-section-label = true\n\n\
          [output.html.fold]\nenable = true\nlevel = 0\n\n[output.html.search]\nlimit-results = 30\nboost-title = 4\n",
         project.repository
     )
@@ -204,6 +239,13 @@ mod tests {
         assert_eq!(rewrite("docs/not.md", "[a](rfc.tsv)"), "[a](rfc.tsv)");
         let code = rewrite("docs/tls.md", "[a](../crates/smtp/src/lib.rs)");
         assert_eq!(code, format!("[a]({})", Project::load().unwrap().file("crates/smtp/src/lib.rs")));
+    }
+
+    #[test]
+    fn versions_are_listed_with_the_newest_first_and_this_one_among_them() {
+        assert_eq!(versions("v0.9.0\nv0.10.1\nresults\nvery-old\n"), ["0.10.1", "0.9.0", VERSION]);
+        assert_eq!(versions(&format!("v{VERSION}\n")), [VERSION]);
+        assert!(front_page(&["0.10.1".to_owned()]).contains("url=0.10.1/index.html"));
     }
 
     #[test]
