@@ -10,9 +10,9 @@ use std::{ops::Range, path::PathBuf, time::Duration};
 use toml::de::DeTable;
 
 section! {
-    /// A map that other keys use as `map:NAME`. One of `socketmap`, `sqlite`, `postgres`, `redis` and `ldap` says where
+    /// A map that other keys use as `map:NAME`. One of `socketmap`, `sqlite`, `postgres`, `mysql`, `redis` and `ldap` says where
     /// keys are looked up. A look-up that fails is a temporary error (451), never an unknown user. `sqlite`, `postgres`,
-    /// `redis` and `ldap` look keys up in lower case, and need a program that was built with the Cargo feature of that
+    /// `mysql`, `redis` and `ldap` look keys up in lower case, and need a program that was built with the Cargo feature of that
     /// name. Several rows, or several values of an attribute, become one value, joined by commas.
     pub(crate) MapKeys = "map" named {
         /// A server that speaks the socketmap protocol of Sendmail and Postfix: `unix:/path` or `host:port`.
@@ -25,8 +25,12 @@ section! {
         /// `postgresql://postrider@db.example.com/mail`. The password is in `secret`. Without `sslmode`, connections to
         /// other machines use TLS and verify the certificate.
         postgres: Option<Word> = "",
-        /// The query of `sqlite` and `postgres`. It selects one column. Each parameter (`?` in SQLite, `$1` in
-        /// PostgreSQL) is the key, which is never part of the query's text.
+        /// A MySQL or MariaDB database: `mysql://postrider@localhost/mail?socket=/run/mysqld/mysqld.sock`, or
+        /// `mysql://postrider@db.example.com/mail`. The password is in `secret`. Connections to other machines use TLS and
+        /// verify the certificate, unless `?require_ssl=false` is at the end.
+        mysql: Option<Word> = "",
+        /// The query of `sqlite`, `postgres` and `mysql`. It selects one column. Each parameter (`$1` in PostgreSQL, `?`
+        /// in the others) is the key, which is never part of the query's text.
         query: Option<Query> = "",
         /// A Redis or Valkey server: `unix:/path`, `host:port`, or `rediss://host:port` for TLS.
         redis: Option<RedisServer> = "",
@@ -47,10 +51,10 @@ section! {
         attribute: Option<Word> = "",
         /// The distinguished name with which to log in to `ldap`. Without this key, the search is anonymous.
         bind: Option<Word> = "",
-        /// The password for `postgres`, `redis` or `ldap`: `file:FILE` is the first line of a file, `credential:NAME` a
+        /// The password for `postgres`, `mysql`, `redis` or `ldap`: `file:FILE` is the first line of a file, `credential:NAME` a
         /// systemd credential, and `env:NAME` a variable of the environment. It is read for each new connection.
         secret: Option<SecretSource> = "",
-        /// PEM file with the certification authorities to trust for TLS to `postgres`, `redis` and `ldap`. Without this
+        /// PEM file with the certification authorities to trust for TLS to `postgres`, `mysql`, `redis` and `ldap`. Without this
         /// key, Mozilla's are used.
         ca_file: Option<PathBuf> = "",
         /// Time for one look-up, including connecting. After that, it has failed.
@@ -64,10 +68,11 @@ section! {
 }
 
 /// Keys that name the place, with an example.
-pub(crate) const PLACES: [(&str, &str); 5] = [
+pub(crate) const PLACES: [(&str, &str); 6] = [
     ("socketmap", "socketmap = \"unix:/run/users.sock\""),
     ("sqlite", "sqlite = \"/var/lib/mail/users.db\""),
     ("postgres", "postgres = \"host=/run/postgresql dbname=mail user=postrider\""),
+    ("mysql", "mysql = \"mysql://postrider@localhost/mail?socket=/run/mysqld/mysqld.sock\""),
     ("redis", "redis = \"127.0.0.1:6379\""),
     ("ldap", "ldap = \"ldap://127.0.0.1\""),
 ];
@@ -75,7 +80,7 @@ pub(crate) const PLACES: [(&str, &str); 5] = [
 /// Keys that need certain places.
 const NEEDS: [(&str, &[&str]); 11] = [
     ("remote_name", &["socketmap"]),
-    ("query", &["sqlite", "postgres"]),
+    ("query", &["sqlite", "postgres", "mysql"]),
     ("key", &["redis"]),
     ("database", &["redis"]),
     ("user", &["redis"]),
@@ -83,8 +88,8 @@ const NEEDS: [(&str, &[&str]); 11] = [
     ("filter", &["ldap"]),
     ("attribute", &["ldap"]),
     ("bind", &["ldap"]),
-    ("secret", &["postgres", "redis", "ldap"]),
-    ("ca_file", &["postgres", "redis", "ldap"]),
+    ("secret", &["postgres", "mysql", "redis", "ldap"]),
+    ("ca_file", &["postgres", "mysql", "redis", "ldap"]),
 ];
 
 /// A key that is missing, with an example.
@@ -185,6 +190,14 @@ fn source(place: &str, name: &str, keys: &MapKeys, trust: Trust) -> Result<Optio
         "postgres" => {
             let query = query("query = \"SELECT target FROM alias WHERE address = $1\"")?;
             keys.postgres.as_ref().map(|Word(connection)| Source::Postgres {
+                connection: connection.clone(),
+                query,
+                trust,
+            })
+        }
+        "mysql" => {
+            let query = query("query = \"SELECT target FROM alias WHERE address = ?\"")?;
+            keys.mysql.as_ref().map(|Word(connection)| Source::MySql {
                 connection: connection.clone(),
                 query,
                 trust,

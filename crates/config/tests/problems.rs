@@ -260,6 +260,8 @@ fn a_map_has_the_keys_of_its_place() {
         map(&format!("postgres = \"host=/run user=u password=hushhush\"\n{query}")),
         map(&format!("postgres = \"user=u\"\n{query}")),
         map(&format!("postgres = \"host=/run user=u\"\nsecret = \"hushhush\"\n{query}")),
+        map("mysql = \"mysql://u:hushhush@db.test/mail\"\nquery = \"SELECT a FROM b WHERE c = ?\""),
+        map("mysql = \"db.test:3306\"\nquery = \"SELECT a FROM b WHERE c = '%s'\""),
         map("redis = \"127.0.0.1\"\nkey = \"alias\""),
         map("redis = \"127.0.0.1:1\"\nkey = \"alias\"\nuser = \"joe\""),
         map("redis = \"cache.test:6379\"\nsecret = \"file:absent\""),

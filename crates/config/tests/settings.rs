@@ -23,7 +23,7 @@ fn full(dir: &Path) -> config::Loaded {
     certify(dir, "cert.pem", "key.pem");
     fs::copy(dir.join("cert.pem"), dir.join("ca.pem")).unwrap();
     fs::write(dir.join("users"), "jane:{PLAIN}secret\n").unwrap();
-    for name in ["isp.secret", "base.secret", "cache.secret", "people.secret"] {
+    for name in ["isp.secret", "base.secret", "tables.secret", "cache.secret", "people.secret"] {
         fs::write(dir.join(name), "secret\n").unwrap();
     }
     fs::write(dir.join("acme-key"), "c2VjcmV0\n").unwrap();

@@ -87,7 +87,7 @@ impl Reference {
                 "socketmap" => {
                     "write [map.NAME] with socketmap = \"unix:/path\", and \"map:NAME\" here".to_owned()
                 }
-                "sqlite" | "ldap" | "redis" => {
+                "sqlite" | "mysql" | "ldap" | "redis" => {
                     format!("write [map.NAME] with {word} = \"…\", and \"map:NAME\" here")
                 }
                 "pgsql" | "postgres" | "postgresql" => {

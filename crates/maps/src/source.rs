@@ -48,6 +48,15 @@ pub enum Source {
         /// Password and authorities.
         trust: Trust,
     },
+    /// A database of MySQL or MariaDB.
+    MySql {
+        /// The connection, `mysql://user@host/database`, without a password.
+        connection: String,
+        /// The query; each of its parameters is the key.
+        query: String,
+        /// Password and authorities.
+        trust: Trust,
+    },
     /// A server of Redis or Valkey.
     Redis {
         /// Where the server listens.
@@ -131,6 +140,7 @@ impl fmt::Display for Source {
             Self::Socketmap { server, .. } => write!(f, "{server}"),
             Self::Sqlite { file, .. } => write!(f, "sqlite {}", file.display()),
             Self::Postgres { connection, .. } => write!(f, "postgres {connection}"),
+            Self::MySql { connection, .. } => f.write_str(connection),
             Self::Redis { server, is_tls, .. } => {
                 write!(f, "redis {}{server}", if *is_tls { "rediss://" } else { "" })
             }
@@ -163,6 +173,7 @@ impl Source {
             Self::Socketmap { .. } => "socketmap",
             Self::Sqlite { .. } => "sqlite",
             Self::Postgres { .. } => "postgres",
+            Self::MySql { .. } => "mysql",
             Self::Redis { .. } => "redis",
             Self::Ldap(_) => "ldap",
         }
@@ -174,6 +185,7 @@ impl Source {
             Self::Socketmap { .. } => true,
             Self::Sqlite { .. } => cfg!(feature = "sqlite"),
             Self::Postgres { .. } => cfg!(feature = "postgres"),
+            Self::MySql { .. } => cfg!(feature = "mysql"),
             Self::Redis { .. } => cfg!(feature = "redis"),
             Self::Ldap(_) => cfg!(feature = "ldap"),
         }
@@ -183,7 +195,9 @@ impl Source {
     pub fn trust(&self) -> Option<&Trust> {
         match self {
             Self::Socketmap { .. } | Self::Sqlite { .. } => None,
-            Self::Postgres { trust, .. } | Self::Redis { trust, .. } => Some(trust),
+            Self::Postgres { trust, .. } | Self::MySql { trust, .. } | Self::Redis { trust, .. } => {
+                Some(trust)
+            }
             Self::Ldap(ldap) => Some(&ldap.trust),
         }
     }
@@ -197,6 +211,10 @@ impl Source {
             Self::Postgres { connection, query, .. } => {
                 faults.extend(without_parameter(query, &["$1"], "$1"));
                 faults.extend(postgres_fault(connection));
+            }
+            Self::MySql { connection, query, .. } => {
+                faults.extend(without_parameter(query, &["?"], "?"));
+                faults.extend(mysql_fault(connection));
             }
             Self::Redis { server, is_tls, key, user, trust, .. } => {
                 faults.extend(without_key("key", key, "alias:{key}"));
@@ -294,6 +312,16 @@ fn postgres_fault(connection: &str) -> Option<SourceFault> {
 
 #[cfg(not(feature = "postgres"))]
 fn postgres_fault(_: &str) -> Option<SourceFault> {
+    None
+}
+
+#[cfg(feature = "mysql")]
+fn mysql_fault(connection: &str) -> Option<SourceFault> {
+    crate::servers::mysql::fault(connection).map(|(what, help)| SourceFault::new("mysql", what, help))
+}
+
+#[cfg(not(feature = "mysql"))]
+fn mysql_fault(_: &str) -> Option<SourceFault> {
     None
 }
 

@@ -36,6 +36,9 @@ const KERNEL: [&str; 7] = [
 ];
 /// PostgreSQL's port, if the connection names none.
 const POSTGRES: u16 = 5432;
+
+/// MySQL's.
+const MYSQL: u16 = 3306;
 /// Ports of other mail servers: SMTP, submission with TLS, submission, and what providers offer besides.
 const MAIL_PORTS: [u16; 4] = [25, 465, 587, 2525];
 
@@ -190,6 +193,9 @@ impl Rules {
             }
         }
         s.rules.services.iter().for_each(|service| self.server(&service.address));
+                Source::MySql { connection, .. } => {
+                    self.connect.insert(ports_of_url(connection).next().unwrap_or(MYSQL));
+                }
         s.filters.iter().for_each(|filter| self.server(&filter.milter));
     }
 
@@ -281,11 +287,8 @@ pub fn included_lists(file: &Path) -> Vec<PathBuf> {
 fn postgres_ports(connection: &str) -> Vec<u16> {
     let words = connection.split_whitespace().filter_map(|word| word.strip_prefix("port="));
     let listed = words.flat_map(|list| list.trim_matches('\'').split(','));
-    let hosts =
-        connection.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
-    let hosts = hosts.rsplit('@').next().unwrap_or_default().split(',');
-    let of_url = hosts.filter_map(|host| host.rsplit_once(':').map(|(_, port)| port));
-    let ports: Vec<u16> = listed.chain(of_url).filter_map(|port| port.parse().ok()).collect();
+    let ports: Vec<u16> =
+        listed.filter_map(|port| port.parse().ok()).chain(ports_of_url(connection)).collect();
     if ports.is_empty() { vec![POSTGRES] } else { ports }
 }
 
@@ -304,6 +307,13 @@ mod tests {
     fn what_the_configuration_names_is_permitted_and_nothing_else() {
         let rules = rules(
             "[log]\nfile = \"/var/log/a.json\"\n[history]\npath = \"/srv/past\"\n\
+/// Returns the ports that a URL names: `postgresql://user@host:5433,other:5434/name`.
+fn ports_of_url(url: &str) -> impl Iterator<Item = u16> {
+    let hosts = url.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
+    let hosts = hosts.rsplit('@').next().unwrap_or_default().split(',');
+    hosts.filter_map(|host| host.rsplit_once(':').and_then(|(_, port)| port.parse().ok()))
+}
+
              [[route]]\ndomains = [\"a.test\"]\nmaildir = \"/srv/boxes/{domain}/{local}\"\n\
              [[route]]\ndomains = [\"b.test\"]\nsmarthost = \"192.0.2.1:2626\"\nfallback = [\"192.0.2.2:2727\"]\n",
         );
@@ -344,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_postgres_are_found_in_both_forms() {
+    fn ports_of_databases_are_found_in_each_form() {
         for (connection, ports) in [
             ("host=db.test user=a", vec![5432]),
             ("host=a,b port=5433,5434", vec![5433, 5434]),
@@ -367,6 +377,8 @@ mod tests {
         for (template, folder) in [
             ("/m/{domain}/{local}", "/m"),
             ("/m/box-{local}/x", "/m"),
+        assert_eq!(ports_of_url("mysql://a@[2001:db8::1]:3307/x?y=z:1").collect::<Vec<_>>(), [3307]);
+        assert_eq!(ports_of_url("mysql://a@[2001:db8::1]/x").next(), None);
             ("/m/shared/box/", "/m/shared"),
             ("/m/shared", "/m"),
         ] {

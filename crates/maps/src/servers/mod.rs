@@ -2,6 +2,8 @@
 
 #[cfg(feature = "ldap")]
 pub(crate) mod ldap;
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
@@ -10,7 +12,7 @@ pub(crate) mod redis;
 pub(crate) mod sqlite;
 #[cfg(any(feature = "postgres", feature = "ldap"))]
 mod tls;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis", feature = "ldap"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "redis", feature = "ldap"))]
 mod values;
 
 use crate::{Looked, LookupError, Map, reference::NamedMap, socketmap::Socketmap, source::Source};
@@ -26,6 +28,13 @@ pub(crate) fn open(settings: &NamedMap) -> Arc<dyn Map> {
         #[cfg(feature = "postgres")]
         Source::Postgres { connection, query, trust } => {
             match postgres::Postgres::map(settings, connection, query, trust) {
+                Ok(map) => Arc::new(map),
+                Err(what) => Unusable::map(settings, what),
+            }
+        }
+        #[cfg(feature = "mysql")]
+        Source::MySql { connection, query, trust } => {
+            match mysql::MySql::map(settings, connection, query, trust) {
                 Ok(map) => Arc::new(map),
                 Err(what) => Unusable::map(settings, what),
             }
@@ -72,7 +81,7 @@ impl Map for Unusable {
 }
 
 /// Reads a password, away from the threads that serve connections.
-#[cfg(any(feature = "postgres", feature = "redis", feature = "ldap"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "redis", feature = "ldap"))]
 async fn password(place: &crate::secret::SecretPlace) -> Result<Vec<u8>, String> {
     let place = place.clone();
     let read = tokio::task::spawn_blocking(move || place.read()).await;
