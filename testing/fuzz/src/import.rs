@@ -68,7 +68,7 @@ impl Files for Everywhere<'_> {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { sqlite: true, postgres: true, ldap: true }
+        Capabilities { sqlite: true, postgres: true, mysql: true, ldap: true }
     }
 }
 

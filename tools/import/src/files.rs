@@ -42,6 +42,8 @@ pub struct Capabilities {
     pub sqlite: bool,
     /// Cargo feature `postgres`.
     pub postgres: bool,
+    /// Cargo feature `mysql`.
+    pub mysql: bool,
     /// Cargo feature `ldap`.
     pub ldap: bool,
 }

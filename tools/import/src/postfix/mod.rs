@@ -7,6 +7,7 @@ mod master_cf;
 mod pattern;
 pub mod queue;
 mod restrictions;
+mod sql;
 mod table;
 
 pub use convert::{convert, origin};

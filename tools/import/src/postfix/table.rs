@@ -3,6 +3,7 @@
 use super::{
     main_cf::{MainCf, items, logical_lines},
     pattern::Pattern,
+    sql,
 };
 use crate::{
     draft::{Draft, Section, plain_word},
@@ -45,7 +46,7 @@ impl Table {
 
     /// Returns whether a server or a database is asked.
     pub(crate) fn is_server(&self) -> bool {
-        matches!(&*self.kind, "pgsql" | "sqlite" | "ldap" | "socketmap")
+        matches!(&*self.kind, "mysql" | "pgsql" | "sqlite" | "ldap" | "socketmap")
     }
 
     /// Returns whether the keys of the table are regular expressions.
@@ -224,24 +225,37 @@ fn new_reference(
             let file = files.read(path).ok_or_else(|| format!("there is no file {}", table.name))?;
             if table.kind != "cidr" {
                 pattern_entries(table, files)?;
-            } else if logical_lines(&String::from_utf8_lossy(&file)).iter().any(|(_, line)| line.starts_with(['!', 'i', 'e'])) {
-                return Err(format!("{}: `if`, `endif` and `!` are not supported; write each network in full", table.name));
+            } else if logical_lines(&String::from_utf8_lossy(&file))
+                .iter()
+                .any(|(_, line)| line.starts_with(['!', 'i', 'e']))
+            {
+                return Err(format!(
+                    "{}: `if`, `endif` and `!` are not supported; write each network in full",
+                    table.name
+                ));
             }
             Ok(format!("{}:{}", if table.kind == "cidr" { "cidr" } else { "regex" }, table.name))
         }
         "socketmap" => socketmap(table, draft),
-        "pgsql" | "sqlite" | "ldap" => server(table, files, draft),
-        "mysql" => Err("MySQL cannot be asked; offer the table by socketmap (for example with `socketmapd`), or export it to a text file".to_owned()),
+        "mysql" | "pgsql" | "sqlite" | "ldap" => server(table, files, draft),
         "tcp" => Err("the tcp protocol is not supported; offer the table by socketmap".to_owned()),
         "unix" if table.name == "passwd.byname" => Ok("accounts:/etc/passwd".to_owned()),
         "inline" | "static" => {
             let (kind, text) = match &*table.kind {
                 "static" => ("regex", format!("/^/ {}\n", table.name)),
-                _ => ("text", inline(&table.name).iter().map(|entry| format!("{} {}\n", entry.key, entry.value)).collect()),
+                _ => (
+                    "text",
+                    inline(&table.name)
+                        .iter()
+                        .map(|entry| format!("{} {}\n", entry.key, entry.value))
+                        .collect(),
+                ),
             };
             Ok(format!("{kind}:{}", draft.add_numbered(&table.kind, text)))
         }
-        kind => Err(format!("tables of the type {kind} are not supported; write the entries into a text file, text:FILE")),
+        kind => Err(format!(
+            "tables of the type {kind} are not supported; write the entries into a text file, text:FILE"
+        )),
     }
 }
 
@@ -271,6 +285,7 @@ fn socketmap(table: &Table, draft: &mut Draft) -> Result<String, String> {
 fn server(table: &Table, files: &dyn Files, draft: &mut Draft) -> Result<String, String> {
     let capabilities = files.capabilities();
     let (is_there, feature) = match &*table.kind {
+        "mysql" => (capabilities.mysql, "mysql"),
         "pgsql" => (capabilities.postgres, "postgres"),
         "sqlite" => (capabilities.sqlite, "sqlite"),
         _ => (capabilities.ldap, "ldap"),
@@ -284,93 +299,44 @@ fn server(table: &Table, files: &dyn Files, draft: &mut Draft) -> Result<String,
         files.read(Path::new(&table.name)).ok_or_else(|| format!("there is no file {}", table.name))?;
     let settings = MainCf::parse(&file);
     let name = map_name(&table.name, draft);
-    let section = Section::new(&format!("[map.{name}]"), format!("{}:{}", table.kind, table.name));
-    let section = match &*table.kind {
-        "pgsql" => postgres(&settings, section)?,
-        "sqlite" => {
-            let path = settings.value("dbpath");
-            if !files.exists(Path::new(&path)) {
-                return Err(format!("there is no file {path}"));
-            }
-            section.with("sqlite", path).with("query", query(&settings, "sqlite")?)
-        }
-        _ => ldap(&settings, section)?,
+    let mut comment = format!("{}:{}", table.kind, table.name);
+    if table.kind == "mysql" && sql::of(&settings, "hosts").is_some_and(|hosts| items(hosts).len() > 1) {
+        comment += "; only the first of its hosts is asked";
+    }
+    let section = Section::new(&format!("[map.{name}]"), comment);
+    let mut section = match &*table.kind {
+        "ldap" => ldap(&settings, section)?,
+        kind => sql::map(kind, &settings, section, files)?,
     };
-    let password =
-        [settings.value("password"), settings.value("bind_pw")].into_iter().find(|one| !one.is_empty());
-    let section = match password {
-        Some(password) if table.kind != "sqlite" => {
-            let secret = format!("{name}.secret");
-            draft.add_file(&secret, format!("{password}\n"), true);
-            section.with("secret", format!("file:{secret}"))
-        }
-        _ => section,
+    let password = match &*table.kind {
+        "sqlite" => None,
+        "ldap" => sql::of(&settings, "bind_pw").filter(|_| section.value("bind").is_some()),
+        _ => sql::of(&settings, "password"),
     };
+    if let Some(password) = password {
+        let secret = format!("{name}.secret");
+        draft.add_file(&secret, format!("{password}\n"), true);
+        section = section.with("secret", format!("file:{secret}"));
+    }
     draft.push(section);
     Ok(format!("map:{name}"))
 }
 
-fn postgres(settings: &MainCf, section: Section) -> Result<Section, String> {
-    let host = items(&settings.value("hosts")).into_iter().next().unwrap_or_else(|| "localhost".to_owned());
-    if host.starts_with("postgresql:") {
-        return Ok(section.with("postgres", host).with("query", query(settings, "pgsql")?));
-    }
-    let host = host.strip_prefix("unix:").or_else(|| host.strip_prefix("inet:")).unwrap_or(&host).to_owned();
-    let (host, port) = match host.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => {
-            (host.to_owned(), format!(" port={port}"))
-        }
-        _ => (host, String::new()),
-    };
-    let of = |key: &str, name: &str| match settings.value(name) {
-        value if value.is_empty() => String::new(),
-        value => format!(" {key}={value}"),
-    };
-    let text = format!("host={host}{port}{}{}", of("dbname", "dbname"), of("user", "user"));
-    Ok(section.with("postgres", text).with("query", query(settings, "pgsql")?))
-}
-
-/// Returns a query whose parameters are the key.
-fn query(settings: &MainCf, kind: &str) -> Result<String, String> {
-    let given = settings.explicit("query").map(|parameter| parameter.value.clone());
-    let given = match given {
-        Some(query) => query,
-        None => {
-            let (field, table, key) =
-                (settings.value("select_field"), settings.value("table"), settings.value("where_field"));
-            if field.is_empty() || table.is_empty() || key.is_empty() {
-                return Err("it has no query".to_owned());
-            }
-            format!(
-                "SELECT {field} FROM {table} WHERE {key}='%s' {}",
-                settings.value("additional_conditions")
-            )
-        }
-    };
-    let parameters = match kind {
-        "pgsql" => [("'%s'", "$1"), ("'%u'", "split_part($1, '@', 1)"), ("'%d'", "split_part($1, '@', 2)")],
-        _ => [
-            ("'%s'", "?"),
-            ("'%u'", "substr(?, 1, instr(?, '@') - 1)"),
-            ("'%d'", "substr(?, instr(?, '@') + 1)"),
-        ],
-    };
-    let query = parameters
-        .iter()
-        .fold(given, |query, (from, to)| query.replace(from, to).replace(from.trim_matches('\''), to));
-    if !query.contains(if kind == "pgsql" { "$1" } else { "?" }) {
-        return Err("its query has no place for the key".to_owned());
-    }
-    if query.contains('%') {
-        return Err("its query uses the key in a way that is not supported: write it with a parameter, as docs/addresses.md shows".to_owned());
-    }
-    Ok(query.trim().to_owned())
-}
-
 fn ldap(settings: &MainCf, section: Section) -> Result<Section, String> {
-    let or = |name: &str, default: &str| {
-        Some(settings.value(name)).filter(|value| !value.is_empty()).unwrap_or_else(|| default.to_owned())
-    };
+    let or = |name: &str, default: &'static str| sql::of(settings, name).unwrap_or(default).to_owned();
+    for (name, only) in [
+        ("result_format", "%s"),
+        ("scope", "sub"),
+        ("start_tls", "no"),
+        ("domain", ""),
+        ("special_result_attribute", ""),
+        ("terminal_result_attribute", ""),
+        ("leaf_result_attribute", ""),
+    ] {
+        if sql::of(settings, name).is_some_and(|value| value != only) {
+            return Err(format!("its {name} has no counterpart"));
+        }
+    }
     let server = items(&or("server_host", "localhost")).into_iter().next().unwrap_or_default();
     let server =
         if server.contains("://") { server } else { format!("ldap://{server}:{}", or("server_port", "389")) };
@@ -378,13 +344,16 @@ fn ldap(settings: &MainCf, section: Section) -> Result<Section, String> {
     if filter.contains('%') {
         return Err("its filter uses a part of the key; write it with {key}".to_owned());
     }
-    let attribute = items(&or("result_attribute", "maildrop")).into_iter().next().unwrap_or_default();
-    let bind = Some(settings.value("bind_dn")).filter(|dn| !dn.is_empty());
+    let attributes = items(&or("result_attribute", "maildrop"));
+    let [attribute] = &*attributes else {
+        return Err("it has several attributes as its result; make a map of each".to_owned());
+    };
+    let bind = sql::of(settings, "bind_dn").filter(|_| sql::of(settings, "bind") != Some("no"));
     Ok(section
         .with("ldap", server)
         .with("base", or("search_base", ""))
         .with("filter", filter)
-        .with("attribute", attribute)
+        .with("attribute", attribute.clone())
         .with_some("bind", bind))
 }
 
@@ -401,7 +370,7 @@ mod tests {
         }
 
         fn capabilities(&self) -> Capabilities {
-            Capabilities { sqlite: true, postgres: true, ldap: true }
+            Capabilities { sqlite: true, postgres: true, mysql: true, ldap: true }
         }
     }
 
@@ -419,7 +388,7 @@ mod tests {
         assert_eq!(mapped("pcre:/etc/v", &files).0.unwrap(), "regex:/etc/v");
         assert!(mapped("hash:/etc/w", &files).0.unwrap_err().contains("postmap -s hash:/etc/w"));
         assert!(mapped("regexp:/etc/v", &One("/etc/v", "if /x/\n/a/ b\nendif\n")).0.is_err());
-        assert!(mapped("mysql:/etc/v", &files).0.unwrap_err().contains("socketmap"));
+        assert!(mapped("memcache:/etc/v", &files).0.unwrap_err().contains("text:FILE"));
         assert_eq!(Table::parse("example.com"), None);
         assert_eq!(Table::parse("[2001:db8::1]"), None);
     }
@@ -433,7 +402,7 @@ mod tests {
         let (found, toml) = mapped("pgsql:/etc/v.cf", &files);
         assert_eq!(found.unwrap(), "map:v");
         assert!(toml.contains("postgres = \"host=db.test port=5433 dbname=mail user=m\""), "{toml}");
-        assert!(toml.contains("x=split_part($1, '@', 1) AND d=split_part($1, '@', 2)"), "{toml}");
+        assert!(toml.contains("x=regexp_replace($1, '@[^@]*$', '') AND d=substring("), "{toml}");
         assert!(toml.contains("secret = \"file:v.secret\"") && !toml.contains("\"s\""), "{toml}");
         let files =
             One("/etc/l.cf", "server_host = ldap://x\nsearch_base = dc=a\nquery_filter = (mail=%s)\n");
@@ -442,9 +411,46 @@ mod tests {
             toml.contains("filter = \"(mail={key})\"") && toml.contains("attribute = \"maildrop\""),
             "{toml}"
         );
+        let files = One("/etc/l.cf", "search_base = dc=a\nresult_format = smtp:[%s]\n");
+        assert!(mapped("ldap:/etc/l.cf", &files).0.unwrap_err().contains("result_format"));
         assert!(mapped("sqlite:/etc/v.cf", &NoFiles).0.unwrap_err().contains("--features sqlite"));
         let (_, toml) = mapped("socketmap:inet:h:99:users", &NoFiles);
         assert!(toml.contains("[map.users]\nsocketmap = \"h:99\"\nremote_name = \"users\""), "{toml}");
+    }
+
+    #[test]
+    fn a_table_of_mysql_is_a_map_with_parameters() {
+        let of = |text: &'static str| mapped("proxy:mysql:/etc/v.cf", &One("/etc/v.cf", text));
+        let (found, toml) = of("user = m@x\npassword = a$b c\ndbname = mail\nhosts = 127.0.0.1:3307, db2\n\
+             query = SELECT goto FROM alias,alias_domain WHERE alias_domain = '%d' \
+             and alias.address=CONCAT('%u', '@', target) and x = 'p-%s' and y LIKE '50%%'\n");
+        assert_eq!(found.unwrap(), "map:v");
+        assert!(toml.contains("mysql = \"mysql://m%40x@127.0.0.1:3307/mail?require_ssl=false\""), "{toml}");
+        assert!(toml.contains("# mysql:/etc/v.cf; only the first of its hosts is asked"), "{toml}");
+        for part in [
+            "alias_domain = IF(LOCATE('@', ?), SUBSTRING_INDEX(?, '@', -1), NULL) and",
+            ", '@', target) and x = CONCAT('p-', ?) and y LIKE '50%'",
+        ] {
+            assert!(toml.contains(part), "{part}: {toml}");
+        }
+        let (_, toml) = of(
+            "user = m\ndbname = mail\ntable = t\nselect_field = a\nwhere_field = b\ndomain = A.test b.test\n",
+        );
+        assert!(toml.contains("@localhost/mail?socket=/run/mysqld/mysqld.sock"), "{toml}");
+        let query = "SELECT * FROM (SELECT a FROM t WHERE b=?) AS found WHERE IF(";
+        assert!(toml.contains(query) && toml.contains("IN ('a.test', 'b.test')"), "{toml}");
+        for (text, why) in [
+            ("user = m\nquery = SELECT 1", "no `dbname`"),
+            ("user = m\ndbname = d\nquery = SELECT a FROM t WHERE b='%2'\n", "%2"),
+            ("user = m\ndbname = d\nquery = SELECT a FROM t\n", "no place for the key"),
+            (
+                "user = m\ndbname = d\nquery = SELECT a FROM t WHERE b='%s'\nresult_format = x%s\n",
+                "result_format",
+            ),
+        ] {
+            let found = of(text).0.unwrap_err();
+            assert!(found.contains(why), "{found}");
+        }
     }
 
     #[test]

@@ -68,6 +68,7 @@ impl Files for Machine {
         Capabilities {
             sqlite: cfg!(feature = "sqlite"),
             postgres: cfg!(feature = "postgres"),
+            mysql: cfg!(feature = "mysql"),
             ldap: cfg!(feature = "ldap"),
         }
     }

@@ -477,7 +477,7 @@ fn domains_of_a_data_base_have_one_route_and_one_map() {
                 .then(|| b"dbname = m\nquery = SELECT 1 FROM d WHERE n = %s\n".to_vec())
         }
         fn capabilities(&self) -> crate::Capabilities {
-            crate::Capabilities { sqlite: true, postgres: true, ldap: true }
+            crate::Capabilities { sqlite: true, postgres: true, mysql: true, ldap: true }
         }
     }
     let main = b"myhostname = mx.test\nmydestination = localhost\nvirtual_mailbox_domains = pgsql:/etc/postfix/d.cf\n\
