@@ -113,7 +113,7 @@ impl Settings {
         let senders = senders.chain(certificates);
         let rules = self.rules.references.iter().map(|(key, map)| (key.as_str(), map));
         let users = match &self.auth.users {
-            Some(UserStore::Map(map)) => Some(("auth.users", map)),
+            Some(UserStore::Map(map) | UserStore::Bind(map)) => Some(("auth.users", map)),
             _ => None,
         };
         let routes = self.routes.iter().flat_map(Route::maps);
@@ -489,7 +489,10 @@ section! {
         /// `user:{SCHEME}hash` as `postrider auth hash` prints them; a changed file is read again by the first login
         /// after it has not changed for a second. `dovecot:SOCKET` is Dovecot's auth socket for clients, such as
         /// `dovecot:/run/dovecot/auth-client`. `map:NAME`, `cdb:FILE` and other maps lead from a login in lower case to
-        /// `{SCHEME}hash`; a colon and what follows are ignored. A map that fails is a temporary error (454 4.7.0).
+        /// `{SCHEME}hash`; a colon and what follows are ignored. `bind:NAME` has an LDAP directory verify passwords: the
+        /// `filter` of `[map.NAME]` finds the entry of a user, Postrider binds to the server as that entry with the client's
+        /// password, and the value of `attribute` is the name of the login. A map or directory that fails is a temporary
+        /// error (454 4.7.0).
         /// Without this key nobody can log in.
         users: Option<UserStore> = "",
         /// The logins of client certificates, for the mechanism EXTERNAL: a map from `sha256:FINGERPRINT` (hexadecimal

@@ -2,7 +2,7 @@
 
 use crate::value::{Context, Found, Value, text, text_value};
 use auth::{LineProblem, PasswdFile};
-use maps::Reference;
+use maps::{NamedMap, Reference};
 use std::{
     fmt, io,
     path::{Path, PathBuf},
@@ -17,6 +17,8 @@ pub enum UserStore {
     Dovecot(PathBuf),
     /// A map from logins to stored passwords.
     Map(Reference),
+    /// `bind:NAME`, a directory that verifies passwords.
+    Bind(Reference),
     /// Every login is right, with any password: the capture mode, which sends nothing. No configuration can say so.
     Anybody,
 }
@@ -24,12 +26,13 @@ pub enum UserStore {
 text_value!(
     UserStore,
     "a user store",
-    "\"passwd:/etc/postrider/users\", \"dovecot:/run/dovecot/auth-client\" or \"map:NAME\"",
+    "\"passwd:/etc/postrider/users\", \"dovecot:/run/dovecot/auth-client\", \"map:NAME\" or \"bind:NAME\"",
     parse,
     |store| match store {
         UserStore::Passwd(path) => format!("passwd:{}", path.display()),
         UserStore::Dovecot(path) => format!("dovecot:{}", path.display()),
         UserStore::Map(map) => map.to_string(),
+        UserStore::Bind(map) => map.to_string().replacen("map:", "bind:", 1),
         UserStore::Anybody => "anybody".to_owned(),
     }
 );
@@ -42,7 +45,8 @@ fn parse(text: &str, base: &Path) -> Result<UserStore, (String, Option<String>)>
         Some(("dovecot", socket)) if !socket.is_empty() && !socket.contains('\0') => {
             Ok(UserStore::Dovecot(base.join(socket)))
         }
-        Some(("passwd" | "dovecot", _)) | None => Err(("not a user store".to_owned(), None)),
+        Some(("bind", name)) if NamedMap::is_name(name) => Ok(UserStore::Bind(Reference::Named(name.into()))),
+        Some(("passwd" | "dovecot" | "bind", _)) | None => Err(("not a user store".to_owned(), None)),
         Some(_) => Reference::parse(text, base).map(UserStore::Map).map_err(|(what, help)| {
             let is_kind = !what.starts_with("there is no kind");
             if is_kind { (what, Some(help)) } else { ("not a user store".to_owned(), None) }

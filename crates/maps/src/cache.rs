@@ -47,6 +47,10 @@ impl<M: Map + ?Sized> Map for std::sync::Arc<M> {
     fn check(&self) -> Answer<'_, Result<(), LookupError>> {
         (**self).check()
     }
+
+    fn verify<'a>(&'a self, key: &'a str, password: &'a str) -> Answer<'a, Looked> {
+        (**self).verify(key, password)
+    }
 }
 
 impl<M: Map> Cached<M> {
@@ -75,6 +79,10 @@ impl<M: Map> Map for Cached<M> {
 
     fn check(&self) -> Answer<'_, Result<(), LookupError>> {
         self.map.check()
+    }
+
+    fn verify<'a>(&'a self, key: &'a str, password: &'a str) -> Answer<'a, Looked> {
+        self.map.verify(key, password)
     }
 }
 

@@ -69,6 +69,12 @@ pub trait Map: Send + Sync {
     fn check(&self) -> Answer<'_, Result<(), LookupError>> {
         Answer::Ready(Ok(()))
     }
+
+    /// Logs in to the server of the map as the entry that a key finds, and returns the value of the key; none if there is no such
+    /// entry or the password is wrong. Only directories can do that.
+    fn verify<'a>(&'a self, _key: &'a str, _password: &'a str) -> Answer<'a, Looked> {
+        Answer::Ready(Err(LookupError::new(&"the map", "it is no directory, and verifies no password")))
+    }
 }
 
 /// A look-up that failed: whether the key exists is not known.
@@ -81,7 +87,8 @@ pub struct LookupError {
 }
 
 impl LookupError {
-    pub(crate) fn new(map: &impl fmt::Display, what: impl fmt::Display) -> Self {
+    /// A failure of this map; `what` is the reason.
+    pub fn new(map: &impl fmt::Display, what: impl fmt::Display) -> Self {
         Self { map: map.to_string().into(), what: what.to_string().into() }
     }
 }

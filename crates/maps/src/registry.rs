@@ -165,6 +165,19 @@ impl Maps {
             Err(error) => Answer::Ready(Err(error)),
         }
     }
+    /// Has the server of a map verify a password ([`Map::verify`]).
+    pub fn verify<'a>(
+        &'a self,
+        reference: &Reference,
+        key: &'a str,
+        password: &'a str,
+    ) -> Answer<'a, Looked> {
+        match self.map(reference) {
+            Ok(map) => map.verify(key, password),
+            Err(error) => Answer::Ready(Err(error)),
+        }
+    }
+
 
     fn map(&self, reference: &Reference) -> Result<&dyn Map, LookupError> {
         let map: Option<&dyn Map> = match reference {

@@ -100,14 +100,14 @@ impl<I: Intake> Acceptor<I> {
                 (Exchange::Own(exchange), Todo::Step(step))
             }
             (Store::Dovecot(_), ..) => (Exchange::Dovecot(None), Todo::PassOn(initial)),
-            (Store::File(_) | Store::Map(_) | Store::Anybody, _, Ok(mechanism))
+            (Store::File(_) | Store::Map(_) | Store::Directory(..) | Store::Anybody, _, Ok(mechanism))
                 if !mechanism.takes_token() =>
             {
                 let facts = self.facts(context, settings);
                 let (exchange, step) = ServerExchange::begin(mechanism, facts, initial.as_deref());
                 (Exchange::Own(exchange), Todo::Step(step))
             }
-            (Store::File(_) | Store::Map(_) | Store::None | Store::Anybody, ..) => {
+            (Store::File(_) | Store::Map(_) | Store::Directory(..) | Store::None | Store::Anybody, ..) => {
                 return Err(replies::UNKNOWN_MECHANISM);
             }
         };

@@ -2,6 +2,7 @@
 
 mod certificates;
 mod checks;
+mod directory;
 mod dovecot;
 mod map_users;
 mod tokens;
@@ -9,6 +10,7 @@ mod users_file;
 
 pub use certificates::logins_of;
 pub use checks::{CHECKS_MAX, STRANGER_CHECKS_MAX};
+pub use directory::verify_by_directory;
 pub use dovecot::{DovecotAuth, DovecotExchange};
 pub use map_users::MapUsers;
 pub use tokens::TokenVerifier;
@@ -22,7 +24,7 @@ use auth::{
 use checks::Checks;
 use config::{ClientCertificates, Settings};
 use data_encoding::BASE64_NOPAD;
-use maps::Maps;
+use maps::{Maps, Reference};
 use smtp::server::{MechanismNeed, OfferedMechanism};
 use std::{
     net::IpAddr,
@@ -56,6 +58,8 @@ pub enum Store {
     File(UsersFile),
     /// A map from user to password.
     Map(MapUsers),
+    /// A directory that verifies passwords.
+    Directory(Arc<Maps>, Reference),
     /// Dovecot's authentication socket.
     Dovecot(DovecotAuth),
     /// Logins are by certificate or by token only.
@@ -107,6 +111,9 @@ impl LoginSettings {
             Some(config::UserStore::Map(map)) => {
                 let users = MapUsers::new(maps.clone(), map.clone());
                 (Store::Map(users), vec!["PLAIN".into(), "LOGIN".into()])
+            }
+            Some(config::UserStore::Bind(map)) => {
+                (Store::Directory(maps.clone(), map.clone()), vec!["PLAIN".into(), "LOGIN".into()])
             }
         };
         let own = [
@@ -205,6 +212,15 @@ impl Logins {
 
     /// Answers a question of a client's exchange.
     pub async fn answer(&self, store: &Store, client: IpAddr, question: Question) -> Answer {
+        if let (Store::Directory(maps, map), Question::Password { user, password }) = (store, &question) {
+            return match verify_by_directory(maps, map, user, password).await {
+                Ok(name) => name.map_or(Answer::Wrong, Answer::Right),
+                Err(error) => {
+                    tracing::error!("a user cannot log in: {error}");
+                    Answer::Unavailable
+                }
+            };
+        }
         match question {
             Question::Password { user, .. } if matches!(store, Store::Anybody) => Answer::Right(user),
             Question::Password { user, password } => match self.candidate(store, &user).await {
@@ -254,7 +270,7 @@ impl Logins {
                     None
                 }
             },
-            Store::Dovecot(_) | Store::None | Store::Anybody => None,
+            Store::Directory(..) | Store::Dovecot(_) | Store::None | Store::Anybody => None,
         }
     }
 

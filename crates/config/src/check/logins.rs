@@ -11,6 +11,7 @@ use crate::{
     users::{PasswdFileError, UserStore, read_passwd},
     value::Value as _,
 };
+use maps::{Reference, Source};
 use std::time::Duration;
 
 /// A session waits for all look-ups together for 30 s.
@@ -77,6 +78,9 @@ impl Check<'_, '_> {
         }
         self.unusable_mechanisms(s);
         self.tokens(s);
+        if let Some(UserStore::Bind(map)) = &s.auth.users {
+            self.directory_of_users(s, map);
+        }
         let Some(UserStore::Passwd(path)) = &s.auth.users else { return };
         if self.purpose != Purpose::Serve {
             return;
@@ -89,6 +93,27 @@ impl Check<'_, '_> {
                     PasswdFileError::Lines(..) => "correct the lines of this file",
                 };
                 self.problem("auth.users", error.to_string(), "cannot be used", help);
+            }
+        }
+    }
+
+    /// Rejects a map that cannot verify passwords, and one that would be sent them in clear text.
+    fn directory_of_users(&mut self, s: &Settings, map: &Reference) {
+        let Reference::Named(name) = map else { return };
+        let found = s.maps.iter().find(|map| *map.name == **name);
+        match found.map(|map| &map.source) {
+            // A map that does not exist is reported with all others.
+            None => {}
+            Some(Source::Ldap(ldap)) if ldap.server.is_tls || ldap.server.server.is_here() => {}
+            Some(Source::Ldap(ldap)) => {
+                let what = format!("passwords would be sent to {} in clear text", ldap.server);
+                let help = format!("write ldap = \"ldaps://host\" in [map.{name}]");
+                self.problem("auth.users", what, "no TLS", &help);
+            }
+            Some(other) => {
+                let what = format!("`map.{name}` is no directory: `{}` verifies no password", other.word());
+                let help = format!("write \"map:{name}\" if its values are hashes of passwords");
+                self.problem("auth.users", what, "needs `ldap`", &help);
             }
         }
     }

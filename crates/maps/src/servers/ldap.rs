@@ -2,7 +2,7 @@
 
 use super::{password, tls::client_config, values::Values};
 use crate::{
-    Value,
+    Looked, LookupError, Map, Value,
     pool::{Backend, Background, Failure, Pooled, Reply},
     reference::NamedMap,
     source::{KEY, Ldap as Search, Server},
@@ -11,16 +11,36 @@ use ::ldap3::{
     DerefAliases, Ldap, LdapConnAsync, LdapConnSettings, LdapError, Scope, SearchEntry, SearchOptions,
     ldap_escape, parse_filter,
 };
+use mail::Answer;
 use std::{sync::Arc, time::Duration};
+use tokio::{sync::Semaphore, time::timeout};
 
 /// Entries of an answer. More than these are a fault of the filter.
 const ENTRIES_MAX: i32 = 1000;
 
 /// A directory and a search.
+#[derive(Clone)]
 pub(crate) struct Directory {
     search: Arc<Search>,
     timeout: Duration,
+    /// The answer is a name, and a line with the value behind it.
+    finds_entries: bool,
 }
+
+/// A map in a directory that verifies passwords as well.
+pub(crate) struct DirectoryMap {
+    values: Pooled<Directory>,
+    /// Finds the name of an entry.
+    entries: Pooled<Directory>,
+    directory: Directory,
+    reference: String,
+    /// Each verification has a connection of its own.
+    permits: Semaphore,
+}
+
+/// Results of a bind that say that name and password do not belong together: inappropriateAuthentication, invalidCredentials, and
+/// noSuchObject (RFC 4511 §4.2).
+const WRONG: [u32; 3] = [48, 49, 32];
 
 /// An open connection.
 pub(crate) struct Session {
@@ -41,9 +61,17 @@ fn filter_of(text: &str, key: &str) -> String {
 
 impl Directory {
     /// Makes a map; connects with the first look-up.
-    pub(crate) fn map(settings: &NamedMap, search: &Search) -> Pooled<Self> {
-        let backend = Self { search: Arc::new(search.clone()), timeout: settings.timeout };
-        Pooled::new(settings, backend)
+    pub(crate) fn map(settings: &NamedMap, search: &Search) -> DirectoryMap {
+        let search = Arc::new(search.clone());
+        let directory = Self { search, timeout: settings.timeout, finds_entries: false };
+        let entries = Self { finds_entries: true, ..directory.clone() };
+        DirectoryMap {
+            values: Pooled::new(settings, directory.clone()),
+            entries: Pooled::new(settings, entries),
+            directory,
+            reference: format!("map:{}", settings.name),
+            permits: Semaphore::new(settings.connections_max.clamp(1, Semaphore::MAX_PERMITS)),
+        }
     }
 
     async fn open(&self) -> Result<(LdapConnAsync, Ldap), String> {
@@ -60,6 +88,52 @@ impl Directory {
             Server::Tcp(_) => server.to_string(),
         };
         LdapConnAsync::with_settings(settings, &url).await.map_err(|error| error.to_string())
+    }
+}
+
+impl DirectoryMap {
+    /// Returns whether the password is that of an entry.
+    async fn is_password(&self, entry: &str, password: &str) -> Result<bool, String> {
+        let _permit = self.permits.acquire().await.map_err(|error| error.to_string())?;
+        let (connection, mut ldap) = self.directory.open().await?;
+        let _background = Background(tokio::spawn(async move { drop(connection.drive().await) }));
+        let bound = ldap.simple_bind(entry, password).await;
+        let result = bound.map_err(|error| format!("log in as {entry}: {error}"))?;
+        match result.rc {
+            0 => Ok(true),
+            code if WRONG.contains(&code) => Ok(false),
+            _ => Err(format!("log in as {entry}: {result}")),
+        }
+    }
+}
+
+impl Map for DirectoryMap {
+    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Looked> {
+        self.values.get(key)
+    }
+
+    fn check(&self) -> Answer<'_, Result<(), LookupError>> {
+        self.values.check()
+    }
+
+    fn verify<'a>(&'a self, key: &'a str, password: &'a str) -> Answer<'a, Looked> {
+        // Without a password it would be an anonymous login, which succeeds (RFC 4513 §5.1.2).
+        if password.is_empty() {
+            return Answer::Ready(Ok(None));
+        }
+        Answer::later(async move {
+            let found = self.entries.get(key).wait().await?;
+            let (entry, value) = match &found {
+                Some(found) => found.split_once('\n').unwrap_or((found, "")),
+                // A name that nobody has takes the same time.
+                None => (&*self.directory.search.base, ""),
+            };
+            let verified = timeout(self.directory.timeout, self.is_password(entry, password)).await;
+            let verified =
+                verified.unwrap_or_else(|_| Err(format!("no answer in {:?}", self.directory.timeout)));
+            let is_right = verified.map_err(|what| LookupError::new(&self.reference, what))?;
+            Ok((is_right && found.is_some()).then(|| value.into()))
+        })
     }
 }
 
@@ -93,7 +167,7 @@ impl Backend for Directory {
         let filter = filter_of(&self.search.filter, key);
         let Session { ldap, background } = session;
         // The library panics at entries that are not in the form of the protocol: only this task ends then.
-        let found = find(ldap, self.search.clone(), filter, self.timeout);
+        let found = find(ldap, self.clone(), filter);
         let mut task = Background(tokio::spawn(found));
         let found = (&mut task.0).await;
         let found = found.unwrap_or_else(|_| Err(Failure::Wrong("the entry cannot be read".to_owned())));
@@ -103,9 +177,8 @@ impl Backend for Directory {
 
 async fn find(
     mut ldap: Ldap,
-    search: Arc<Search>,
+    Directory { search, timeout, finds_entries }: Directory,
     filter: String,
-    timeout: Duration,
 ) -> Result<(Reply, Ldap), Failure> {
     let seconds = i32::try_from(timeout.as_secs().max(1)).unwrap_or(i32::MAX);
     let options = SearchOptions::new().deref(DerefAliases::Never).sizelimit(ENTRIES_MAX).timelimit(seconds);
@@ -126,11 +199,26 @@ async fn find(
         return Ok((Err(format!("that {other} has to be asked, too")), ldap));
     }
     let entries = entries.into_iter().map(SearchEntry::construct);
-    let value = value(entries, &search.attribute).map_err(Failure::Wrong)?;
+    let value = if finds_entries { entry } else { value };
+    let value = value(Vec::from_iter(entries), &search.attribute).map_err(Failure::Wrong)?;
     Ok((Ok(value), ldap))
 }
 
-fn value(entries: impl Iterator<Item = SearchEntry>, attribute: &str) -> Result<Option<Value>, String> {
+/// Returns the name of the entry and the value of its attribute.
+fn entry(entries: Vec<SearchEntry>, attribute: &str) -> Result<Option<Value>, String> {
+    let mut found = None;
+    for entry in entries {
+        let name = entry.dn.clone();
+        let Some(value) = value(vec![entry], attribute)? else { continue };
+        if found.is_some() {
+            return Err("several entries have the name".to_owned());
+        }
+        found = Some(format!("{name}\n{value}").into());
+    }
+    Ok(found)
+}
+
+fn value(entries: Vec<SearchEntry>, attribute: &str) -> Result<Option<Value>, String> {
     let mut values = Values::default();
     for entry in entries {
         // The server may write the name of the attribute otherwise.

@@ -1,11 +1,12 @@
 //! `postrider auth`: makes lines of a file of users, and tries passwords.
 
 use super::{CliError, Ending, args::HashScheme};
-use accept::logins::{DovecotAuth, MapUsers, TokenVerifier, random};
+use accept::logins::{DovecotAuth, MapUsers, TokenVerifier, random, verify_by_directory};
 use auth::{Introspected, NewScheme, ScramHash, Secret};
 use config::{Settings, UserStore, read_passwd};
 use console::runtime;
 use control::Exit;
+use maps::Reference;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use std::{
     io::{self, BufRead as _, IsTerminal as _, Write},
@@ -50,6 +51,7 @@ pub(super) fn test(user: &str, settings: &Settings, out: &mut dyn Write) -> Endi
             found.map(|found| found.login).ok_or_else(|| format!("{map}, or locked there"))
         }
         Some(UserStore::Dovecot(path)) => return test_by_dovecot(user, path, settings, out),
+        Some(UserStore::Bind(map)) => return test_by_directory(user, map, settings, out),
         // No configuration of a command has the store of the capture mode.
         Some(UserStore::Anybody) | None => {
             let text = "nobody can log in: add `users = \"passwd:FILE\"` to [auth] in the configuration";
@@ -118,6 +120,20 @@ pub(super) fn test_token(user: &str, settings: &Settings, out: &mut dyn Write) -
     };
     writeln!(out, "{user}: {fault}")?;
     Ok(Exit::NoPerm)
+}
+
+fn test_by_directory(user: &str, map: &Reference, settings: &Settings, out: &mut dyn Write) -> Ending {
+    let password = Secret::new(read_password(false)?);
+    let maps = accept::maps(settings, None);
+    let verified = console::runtime()?.block_on(verify_by_directory(&maps, map, user, &password));
+    match verified.map_err(|e| CliError::new(Exit::TempFail, e.to_string()))? {
+        Some(name) => writeln!(out, "{name}: right; listeners offer {}", offered(settings)?.join(", "))?,
+        None => {
+            writeln!(out, "{user}: wrong password, or no such user")?;
+            return Ok(Exit::NoPerm);
+        }
+    }
+    Ok(Exit::Ok)
 }
 
 fn test_by_dovecot(user: &str, path: &Path, settings: &Settings, out: &mut dyn Write) -> Ending {
