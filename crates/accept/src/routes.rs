@@ -3,7 +3,9 @@
 mod alias_targets;
 
 use alias_targets::AliasTargets;
-use config::{DeliveryUser, DomainPattern, Durability, QueueGroup, Route, RouteDurability, Settings, Target};
+use config::{
+    DeliveryUser, DomainPattern, Durability, MappedHop, QueueGroup, Route, RouteDurability, Settings, Target,
+};
 use mail::{
     AliasTarget, Destination, Envelope, ForwardPath, Mailbox, NextHop, Recipient, ReversePath, TlsMode,
 };
@@ -39,6 +41,8 @@ pub struct Routes {
     maps: Arc<Maps>,
     /// Routes that rules or maps choose, by the names that are stored.
     named: HashMap<Box<str>, Rule>,
+    /// Routes whose next hop a map has, by the names that are stored.
+    mapped: HashMap<Box<str>, Mapped>,
     targets: AliasTargets,
     /// Mail is offered to its next hop before it is stored, unless its route says otherwise.
     deliver_first: bool,
@@ -47,6 +51,25 @@ pub struct Routes {
     /// The domain of the mailbox that gets mail for the bare postmaster.
     postmaster_key: String,
 }
+
+/// What a route says of connections to next hops that a map has.
+#[derive(Debug)]
+struct Mapped {
+    tls: TlsMode,
+    route: Option<Arc<str>>,
+}
+
+/// The route that has been chosen for a recipient.
+#[derive(Debug, Clone)]
+pub struct Chosen<'r> {
+    /// The route, or the one that the value of its map names.
+    pub route: &'r Route,
+    /// The name under which the choice is stored, where more than the domain decides.
+    pub stored: Option<Box<str>>,
+}
+
+/// Between the name of a route and the next hop that its map has, as they are stored.
+const VIA: &str = " via ";
 
 impl From<&Settings> for Routes {
     /// Opens the maps of local domains for itself.
@@ -76,6 +99,12 @@ impl Routes {
             Rule { matches: Box::new(|_, _| false), next_hop: maildir(), tls: TlsMode::Off, route: None };
         by_name.entry(LAST_RESORT.into()).or_insert(last_resort);
         let named = by_name;
+        let of_mapped = |route: &Route| {
+            let own = Mapped { tls: route.tls.mode(), route: route.name().map(Into::into) };
+            (!route.next_hop_maps().is_empty()).then_some(())?;
+            Some((route.stored_name()?, own))
+        };
+        let mapped = settings.routes.iter().rev().filter_map(of_mapped).collect();
         let all_maps = maps.clone();
         let domains: HashSet<String> = settings.local.domains.iter().cloned().collect();
         let domain_maps = settings.local.domain_maps.clone();
@@ -93,6 +122,7 @@ impl Routes {
             explicit: settings.routes.clone(),
             maps: all_maps,
             named,
+            mapped,
             targets: AliasTargets::from(settings),
             postmaster_key: settings.postmaster.domain().key().into_owned(),
         }
@@ -163,9 +193,9 @@ impl Routes {
         }
     }
 
-    /// Returns whether there are routes that maps decide on.
+    /// Returns whether there are routes that maps or whole addresses decide on.
     pub fn ask_maps(&self) -> bool {
-        self.explicit.iter().any(|route| route.maps().next().is_some())
+        self.explicit.iter().any(|route| route.is_by_recipient() || route.maps().next().is_some())
     }
 
     /// Returns the first explicit route for a recipient, also by maps that have to be waited for.
@@ -177,13 +207,68 @@ impl Routes {
         path: &ForwardPath,
         sender: Option<&ReversePath>,
         is_meant: impl Fn(&Route) -> bool,
-    ) -> Result<Option<&Route>, LookupError> {
+    ) -> Result<Option<Chosen<'_>>, LookupError> {
         let key = self.key(path);
         for route in self.explicit.iter().filter(|route| is_meant(route)) {
             let is_for_domain =
-                route.matches(&key) || self.maps.first(&route.domain_maps, &key).await?.is_some();
-            if is_for_domain && self.is_for_sender_by_maps(route, sender).await? {
-                return Ok(Some(route));
+                route.has_domain(&key) || self.maps.first(&route.domain_maps, &key).await?.is_some();
+            if !is_for_domain
+                || !self.is_for_sender_by_maps(route, sender).await?
+                || !self.is_for_recipient(route, path).await?
+            {
+                continue;
+            }
+            if route.next_hop_maps().is_empty() {
+                return Ok(Some(Chosen { route, stored: route.stored_name() }));
+            }
+            if let Some(chosen) = self.mapped(route, path).await?.filter(|chosen| is_meant(chosen.route)) {
+                return Ok(Some(chosen));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn is_for_recipient(&self, route: &Route, path: &ForwardPath) -> Result<bool, LookupError> {
+        let recipients = &route.recipients;
+        if recipients.match_by_pattern(path) {
+            return Ok(true);
+        }
+        let Some(mailbox) = path.mailbox() else { return Ok(false) };
+        for key in recipients.keys(mailbox) {
+            if self.maps.first(&recipients.maps, &key).await?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns the choice of a route whose next hop is the value of a map; none if the maps have no value for the recipient.
+    async fn mapped<'r>(
+        &'r self,
+        route: &'r Route,
+        path: &ForwardPath,
+    ) -> Result<Option<Chosen<'r>>, LookupError> {
+        let Some(mailbox) = path.mailbox() else { return Ok(None) };
+        let labelled = |name: &str| self.explicit.iter().find(|route| route.label.as_deref() == Some(name));
+        let may_be_named = |name: &str| labelled(name).is_some_and(|other| other.next_hop_maps().is_empty());
+        for key in route.recipients.next_hop_keys(mailbox) {
+            for reference in route.next_hop_maps() {
+                let Some(value) = self.maps.first(std::slice::from_ref(reference), &key).await? else {
+                    continue;
+                };
+                let hop = MappedHop::parse(&value, may_be_named);
+                return Ok(
+                    match hop.map_err(|why| LookupError::new(reference, format!("{why} ({key})")))? {
+                        None => None,
+                        Some(MappedHop::Route(name)) => {
+                            labelled(&name).map(|route| Chosen { route, stored: Some(name) })
+                        }
+                        Some(hop) => {
+                            let stored = route.stored_name().map(|name| format!("{name}{VIA}{hop}").into());
+                            Some(Chosen { route, stored })
+                        }
+                    },
+                );
             }
         }
         Ok(None)
@@ -230,14 +315,22 @@ impl Routes {
         path: &ForwardPath,
         sender: Option<&ReversePath>,
     ) -> Result<Option<Box<str>>, LookupError> {
-        let route = self.explicit_by_maps(path, sender, |route| route.target != Target::Hold).await?;
-        Ok(route.and_then(Route::stored_name))
+        let chosen = self.explicit_by_maps(path, sender, |route| route.target != Target::Hold).await?;
+        Ok(chosen.and_then(|chosen| chosen.stored))
     }
 
     /// Returns where a named route leads. Mail of a route that the configuration does not have any more takes that of its
     /// domain.
     fn named_route(&self, name: &str, key: &str) -> Destination {
-        self.named.get(name).map_or_else(|| self.domain(key), |rule| rule.destination(key))
+        if let Some(rule) = self.named.get(name) {
+            return rule.destination(key);
+        }
+        let mapped = name.rsplit_once(VIA).and_then(|(route, hop)| {
+            let hop = MappedHop::parse(hop, |_| false).ok()??;
+            let own = self.mapped.get(route)?;
+            Some(Destination { next_hop: hop.next_hop()?, tls: own.tls, route: own.route.clone() })
+        });
+        mapped.unwrap_or_else(|| self.domain(key))
     }
 
     /// Returns the first explicit route that matches a recipient.
@@ -304,10 +397,14 @@ impl Routes {
         match target {
             None => self.first(path, sender, |route| route.target != Target::Hold),
             Some(AliasTarget::Route(name)) => {
-                let is_it = |route: &&Route| {
-                    route.label.as_ref() == Some(name) || route.stored_name().is_some_and(|own| own == *name)
+                let called = |name: &str| {
+                    let is_it = |route: &&Route| {
+                        route.label.as_deref() == Some(name)
+                            || route.stored_name().is_some_and(|own| *own == *name)
+                    };
+                    self.explicit.iter().find(is_it)
                 };
-                self.explicit.iter().find(is_it)
+                called(name).or_else(|| called(name.rsplit_once(VIA)?.0))
             }
             Some(AliasTarget::Program(_) | AliasTarget::File(_) | AliasTarget::Later) => None,
         }
@@ -349,7 +446,7 @@ impl Routes {
 
 /// Returns whether a route is for a domain, without waiting: maps of servers have no keys then.
 fn is_for_domain(route: &Route, key: &str, maps: &Maps) -> bool {
-    route.matches(key) || maps.has_now(&route.domain_maps, key)
+    !route.is_by_recipient() && (route.matches(key) || maps.has_now(&route.domain_maps, key))
 }
 
 /// Returns whether a route is for a sender.
@@ -366,7 +463,7 @@ fn sender_key(envelope: &Envelope) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Returns the rule of a route; `None` for one that only holds mail.
+/// Returns the rule of a route; `None` for one that only holds mail, and for one whose next hop a map has.
 fn rule(route: &Route, maps: &Arc<Maps>) -> Option<Rule> {
     let (own, maps) = (route.clone(), maps.clone());
     Some(Rule {
@@ -380,7 +477,7 @@ fn rule(route: &Route, maps: &Arc<Maps>) -> Option<Rule> {
 }
 
 /// Returns the next hop of a target; `None` within for the mail exchangers of the recipient's domain, and `None` for a
-/// route that only holds mail: released mail takes the next route that matches.
+/// route that only holds mail: released mail takes the next route that matches. Nor does a map say where all mail of a domain goes.
 fn next_hop(target: &Target) -> Option<Option<NextHop>> {
     Some(Some(match target {
         Target::Smarthost(host) => NextHop::Smarthost(host.clone().into()),
@@ -391,6 +488,6 @@ fn next_hop(target: &Target) -> Option<Option<NextHop>> {
         Target::Reject(reply) => NextHop::Reject(reply.as_str().into()),
         Target::Discard => NextHop::Discard,
         Target::Mx => return Some(None),
-        Target::Hold => return None,
+        Target::Hold | Target::Mapped(_) => return None,
     }))
 }

@@ -172,7 +172,8 @@ impl Check<'_, '_> {
     /// that of daemons, and with the default that for postmaster.
     fn own_mail(&mut self, s: &Settings) {
         // A map may have the name.
-        let may_lead = s.routes.iter().any(|route| !route.domain_maps.is_empty());
+        let may_lead =
+            s.routes.iter().any(|route| !route.domain_maps.is_empty() || !route.next_hop_maps().is_empty());
         let leads_somewhere = s.is_local(&s.hostname) || s.route(&s.hostname).is_some() || may_lead;
         // A route or a domain that is wrong already is not in the settings.
         if leads_somewhere || !self.reading.cx.problems.is_empty() {

@@ -82,7 +82,8 @@ pub use problem::{Code, Problem, Problems};
 pub use process::Process;
 pub use reload::{Reloaded, reload};
 pub use route::{
-    DeliverAs, DeliveryUser, MaildirTemplate, RejectText, Route, RouteLogin, SecretSource, Senders, Target,
+    DeliverAs, DeliveryUser, MaildirTemplate, MappedHop, Recipients, RejectText, Route, RouteLogin,
+    SecretSource, Senders, Target,
 };
 pub use rules::{Authentication, CheckMode, GreylistMode, Greylisting, OnFailure, PolicyService, RuleSet};
 pub use schema::schema;

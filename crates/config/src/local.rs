@@ -4,7 +4,7 @@ use crate::{
     account::Group,
     choice::RouteTls,
     domain::DomainPattern,
-    route::{DeliverAs, DeliveryUser, MaildirTemplate, Route, Senders, Target},
+    route::{DeliverAs, DeliveryUser, MaildirTemplate, Recipients, Route, Senders, Target},
     section::{Reading, section},
     value::{HostName, OrMap, Word},
 };
@@ -115,6 +115,7 @@ impl Reading<'_> {
             domains: domains.into_iter().map(|domain| DomainPattern::Exact(domain.0)).collect(),
             domain_maps,
             senders: Senders::default(),
+            recipients: Recipients::default(),
             target: Target::Mbox(template.clone()),
             tls: RouteTls::Off,
             login: None,

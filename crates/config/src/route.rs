@@ -3,6 +3,7 @@
 pub(crate) mod keys;
 mod program;
 mod read;
+mod recipients;
 mod senders;
 
 use crate::{
@@ -18,6 +19,7 @@ use mail::{Enhanced, HostPort, LmtpServer, Program, Reply};
 use maps::Reference;
 use maps::SecretPlace;
 use queue::RouteSchedule;
+pub use recipients::{MappedHop, Recipients};
 pub use senders::Senders;
 use std::{
     fmt,
@@ -38,6 +40,8 @@ pub struct Route {
     pub domain_maps: Vec<Reference>,
     /// The senders of the route.
     pub senders: Senders,
+    /// The recipients of the route.
+    pub recipients: Recipients,
     /// The target of their mail.
     pub target: Target,
     /// The use of TLS; without effect for a Maildir, a Unix socket and discarding.
@@ -211,27 +215,59 @@ impl Route {
     /// Returns the maps that decide whether the route is for a recipient, each with its key in the configuration.
     pub fn maps(&self) -> impl Iterator<Item = (&'static str, &Reference)> {
         let domains = self.domain_maps.iter().map(|map| ("route.domains", map));
-        domains.chain(self.senders.maps.iter().map(|map| ("route.senders", map)))
+        let senders = self.senders.maps.iter().map(|map| ("route.senders", map));
+        let recipients = self.recipients.maps.iter().map(|map| ("route.recipients", map));
+        let next_hops = self.next_hop_maps().iter().map(|map| ("route.next_hop", map));
+        domains.chain(senders).chain(recipients).chain(next_hops)
     }
 
-    /// Returns the name under which the choice of this route is stored with a recipient, where maps decide: its own
-    /// name, or words made of its domains and senders. `None`: no map decides.
+    /// Returns the maps that have the next hop of each recipient.
+    pub fn next_hop_maps(&self) -> &[Reference] {
+        if let Target::Mapped(maps) = &self.target { maps } else { &[] }
+    }
+
+    /// Returns whether more than the domain of a recipient decides if the route is for it. Such a route is chosen when a recipient is
+    /// accepted.
+    pub fn is_by_recipient(&self) -> bool {
+        !self.recipients.is_all() || matches!(self.target, Target::Mapped(_))
+    }
+
+    /// Returns whether the route takes all mail of its domains.
+    pub fn is_for_everybody(&self) -> bool {
+        self.senders.is_all() && !self.is_by_recipient()
+    }
+
+    /// Returns the name under which the choice of this route is stored with a recipient, where maps or the whole address decide: its own
+    /// name, or words made of its domains, senders and recipients. `None`: the domain and the sender decide.
     pub fn stored_name(&self) -> Option<Box<str>> {
-        self.maps().next()?;
+        if self.maps().next().is_none() && !self.is_by_recipient() {
+            return None;
+        }
         let domains = self.domains.iter().map(ToString::to_string);
         let domains = domains.chain(self.domain_maps.iter().map(ToString::to_string));
         let senders = self.senders.patterns.iter().map(ToString::to_string);
         let senders = senders.chain(self.senders.maps.iter().map(ToString::to_string));
+        let recipients = self.recipients.patterns.iter().map(ToString::to_string);
+        let recipients = recipients.chain(self.recipients.maps.iter().map(ToString::to_string));
+        let next_hops = self.next_hop_maps().iter().map(ToString::to_string);
         let words = || {
             let all: Vec<String> = domains.chain(["from".to_owned()]).chain(senders).collect();
-            all.join(" ").into()
+            let own: Vec<String> = recipients.chain(next_hops).collect();
+            let own = if own.is_empty() { String::new() } else { format!(" to {}", own.join(" ")) };
+            format!("{}{own}", all.join(" ")).into()
         };
         Some(self.label.clone().unwrap_or_else(words))
     }
 
-    /// Returns whether patterns of the route match a domain, given as [`mail::Domain::key`].
+    /// Returns whether the route is for all recipients in a domain, given as [`mail::Domain::key`], as far as patterns say that.
     pub fn matches(&self, key: &str) -> bool {
-        self.domains.iter().any(|pattern| pattern.matches(key))
+        !self.is_by_recipient() && self.has_domain(key)
+    }
+
+    /// Returns whether the route is for recipients in a domain, given as [`mail::Domain::key`], as far as patterns say that.
+    pub fn has_domain(&self, key: &str) -> bool {
+        let is_for_all = self.is_by_recipient() && self.domains.is_empty() && self.domain_maps.is_empty();
+        is_for_all || self.domains.iter().any(|pattern| pattern.matches(key))
     }
 }
 
@@ -256,6 +292,8 @@ pub enum Target {
     Hold,
     /// Nowhere: taken and thrown away.
     Discard,
+    /// Where one of these maps says for the recipient.
+    Mapped(Vec<Reference>),
 }
 
 /// The reply of a route that rejects, `550 5.7.1 text`.

@@ -212,7 +212,7 @@ const TABLE: &[Sought] = rows! {
     "route": "username user_name password secret auth" =>
         "the login at the next hop is `login`",
         LOGIN, "";
-    "route": "relayhost relay host hosts server nexthop next_hop gateway transport port to" =>
+    "route": "relayhost relay host hosts server nexthop gateway transport port to" =>
         "the host of a route is its `smarthost`, with the port",
         "write", SMARTHOST;
     "route": "defer" =>

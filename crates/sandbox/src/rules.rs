@@ -1,8 +1,8 @@
 //! The files and TCP ports that a configuration needs.
 
-use config::{HttpServer, SecretSource, Settings, Target, UserStore};
+use config::{HttpServer, MappedHop, SecretSource, Settings, Target, UserStore};
 use mail::{HostPort, LmtpServer};
-use maps::{Kind, Reference, SecretPlace, Server, Source, Trust};
+use maps::{Kind, Reference, SecretPlace, Server, Source, Trust, text::TextTable};
 use std::{
     collections::BTreeSet,
     fs,
@@ -41,6 +41,9 @@ const POSTGRES: u16 = 5432;
 const MYSQL: u16 = 3306;
 /// Ports of other mail servers: SMTP, submission with TLS, submission, and what providers offer besides.
 const MAIL_PORTS: [u16; 4] = [25, 465, 587, 2525];
+
+/// The port of LMTP, if the value of a map names none.
+const LMTP: u16 = 24;
 
 /// The files and TCP ports that a process may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -190,12 +193,12 @@ impl Rules {
                 Source::Socketmap { server, .. } | Source::Redis { server, .. } => self.server(server),
                 Source::Ldap(ldap) => self.server(&ldap.server.server),
                 Source::Postgres { connection, .. } => self.connect.extend(postgres_ports(connection)),
-            }
-        }
-        s.rules.services.iter().for_each(|service| self.server(&service.address));
                 Source::MySql { connection, .. } => {
                     self.connect.insert(ports_of_url(connection).next().unwrap_or(MYSQL));
                 }
+            }
+        }
+        s.rules.services.iter().for_each(|service| self.server(&service.address));
         s.filters.iter().for_each(|filter| self.server(&filter.milter));
     }
 
@@ -216,6 +219,10 @@ impl Rules {
                 _ => None,
             };
             self.connect.extend(host.into_iter().chain(&route.fallback).map(|host| host.port));
+            if !route.next_hop_maps().is_empty() {
+                self.connect.insert(LMTP);
+            }
+            self.connect.extend(route.next_hop_maps().iter().flat_map(mapped_ports));
         }
         if let Some(url) = &s.oauth.introspection
             && let HttpServer::Https(host) | HttpServer::Loopback(host) = &url.server
@@ -283,6 +290,14 @@ pub fn included_lists(file: &Path) -> Vec<PathBuf> {
     after.map(path).filter(|path| path.starts_with('/')).map(PathBuf::from).collect()
 }
 
+/// Returns the ports of the next hops that a text map has.
+fn mapped_ports(reference: &Reference) -> Vec<u16> {
+    let Reference::File(Kind::Text, file) = reference else { return Vec::new() };
+    let text = maps::read_text(file).unwrap_or_default();
+    let hop = |value: &str| MappedHop::parse(value, |_| false).ok()??.port();
+    TextTable::entries(&text).filter_map(|entry| hop(&entry.value)).collect()
+}
+
 /// Returns the ports of a connection in the form of libpq: `port=5432,5433`, or `postgresql://host:5433/name`.
 fn postgres_ports(connection: &str) -> Vec<u16> {
     let words = connection.split_whitespace().filter_map(|word| word.strip_prefix("port="));
@@ -290,6 +305,13 @@ fn postgres_ports(connection: &str) -> Vec<u16> {
     let ports: Vec<u16> =
         listed.filter_map(|port| port.parse().ok()).chain(ports_of_url(connection)).collect();
     if ports.is_empty() { vec![POSTGRES] } else { ports }
+}
+
+/// Returns the ports that a URL names: `postgresql://user@host:5433,other:5434/name`.
+fn ports_of_url(url: &str) -> impl Iterator<Item = u16> {
+    let hosts = url.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
+    let hosts = hosts.rsplit('@').next().unwrap_or_default().split(',');
+    hosts.filter_map(|host| host.rsplit_once(':').and_then(|(_, port)| port.parse().ok()))
 }
 
 #[cfg(test)]
@@ -307,13 +329,6 @@ mod tests {
     fn what_the_configuration_names_is_permitted_and_nothing_else() {
         let rules = rules(
             "[log]\nfile = \"/var/log/a.json\"\n[history]\npath = \"/srv/past\"\n\
-/// Returns the ports that a URL names: `postgresql://user@host:5433,other:5434/name`.
-fn ports_of_url(url: &str) -> impl Iterator<Item = u16> {
-    let hosts = url.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
-    let hosts = hosts.rsplit('@').next().unwrap_or_default().split(',');
-    hosts.filter_map(|host| host.rsplit_once(':').and_then(|(_, port)| port.parse().ok()))
-}
-
              [[route]]\ndomains = [\"a.test\"]\nmaildir = \"/srv/boxes/{domain}/{local}\"\n\
              [[route]]\ndomains = [\"b.test\"]\nsmarthost = \"192.0.2.1:2626\"\nfallback = [\"192.0.2.2:2727\"]\n",
         );
@@ -362,6 +377,8 @@ fn ports_of_url(url: &str) -> impl Iterator<Item = u16> {
         ] {
             assert_eq!(postgres_ports(connection), ports, "{connection}");
         }
+        assert_eq!(ports_of_url("mysql://a@[2001:db8::1]:3307/x?y=z:1").collect::<Vec<_>>(), [3307]);
+        assert_eq!(ports_of_url("mysql://a@[2001:db8::1]/x").next(), None);
     }
 
     #[test]
@@ -377,8 +394,6 @@ fn ports_of_url(url: &str) -> impl Iterator<Item = u16> {
         for (template, folder) in [
             ("/m/{domain}/{local}", "/m"),
             ("/m/box-{local}/x", "/m"),
-        assert_eq!(ports_of_url("mysql://a@[2001:db8::1]:3307/x?y=z:1").collect::<Vec<_>>(), [3307]);
-        assert_eq!(ports_of_url("mysql://a@[2001:db8::1]/x").next(), None);
             ("/m/shared/box/", "/m/shared"),
             ("/m/shared", "/m"),
         ] {

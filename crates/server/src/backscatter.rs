@@ -70,7 +70,7 @@ impl<'s> DomainsByName<'s> {
         }
         // The first route that matches takes the mail, if it is for all senders.
         let is_taken = |domain: &str| {
-            let takes = |other: &&Route| other.number.is_some() && other.senders.is_all();
+            let takes = |other: &&Route| other.number.is_some() && other.is_for_everybody();
             earlier().filter(takes).any(|other| self.route_has(other, domain))
         };
         let of_files = settings.local.domain_maps.iter().filter_map(|map| self.files.get(map)).flatten();
@@ -130,7 +130,7 @@ impl<'s> DomainsByName<'s> {
 fn pattern_is_taken<'r>(pattern: &DomainPattern, mut earlier: impl Iterator<Item = &'r Route>) -> bool {
     earlier.any(|other| {
         other.number.is_some()
-            && other.senders.is_all()
+            && other.is_for_everybody()
             && other.domains.iter().any(|taken| taken.covers(pattern))
     })
 }

@@ -147,7 +147,7 @@ async fn place(
         Some(target) => (mailboxes.routes.alias_target(target, &path), false),
         None => {
             let first = mailboxes.routes.explicit_by_maps(&path, None, |_| true).await?;
-            let is_held = first.is_some_and(|route| route.target == config::Target::Hold);
+            let is_held = first.is_some_and(|chosen| chosen.route.target == config::Target::Hold);
             (mailboxes.routes.recipient_by_maps(&path, None).await?, is_held)
         }
     };

@@ -33,7 +33,7 @@ impl Check for RouteDecides {
         }
         Answer::later(async move {
             match routes.explicit_by_maps(path, sender(&view), |_| true).await {
-                Ok(route) => verdict(route, recipient, &view),
+                Ok(chosen) => verdict(chosen.map(|chosen| chosen.route), recipient, &view),
                 Err(error) => failed(recipient, &error),
             }
         })

@@ -10,12 +10,13 @@ use crate::{
     value::{OrMap, Word},
 };
 use mail::{HostPort, LmtpServer, Program};
+use maps::Reference;
 use policy::AddressPattern;
 use std::{net::IpAddr, time::Duration};
 
 section! {
-    /// The next hop of mail for some domains: exactly one of `smarthost`, `lmtp`, `maildir`, `mbox`, `pipe`, `mx`,
-    /// `hold`, `reject` and `discard`. The first route that matches is used. Routes come before local Maildirs, and local
+    /// The next hop of mail for some domains: exactly one of `smarthost`, `lmtp`, `next_hop`, `maildir`, `mbox`, `pipe`,
+    /// `mx`, `hold`, `reject` and `discard`. The first route that matches is used. Routes come before local Maildirs, and local
     /// Maildirs before MX look-ups. So a route with `domains = ["*"]` also matches local domains, unless a route for the
     /// local domains stands above it.
     pub(crate) RouteKeys = "route" many {
@@ -31,10 +32,21 @@ section! {
         /// address also matches with a detail (`addresses.separator`), as in `joe+lists@example.com`. Without this key,
         /// all.
         senders: Vec<OrMap<AddressPattern>> = "[]",
+        /// Recipients that the route matches, as addresses and maps like those of `senders`. Such a route can do without
+        /// `domains`. It is chosen when a recipient is accepted, after aliases, and the choice is stored with the message.
+        /// Without this key, all recipients in `domains`.
+        recipients: Vec<OrMap<AddressPattern>> = "[]",
         /// Deliver by SMTP to this host; MX records are ignored.
         smarthost: Option<HostPort> = "",
         /// Deliver by LMTP (RFC 2033) to a socket, `unix:/path`, or to `host:port`.
         lmtp: Option<LmtpServer> = "",
+        /// Maps that have the next hop of each recipient: `["map:transport", "text:/etc/postrider/transport"]`. The address is looked up, then
+        /// without a detail, then its domain, `.example.com` for the domains above it, and `*`. The value is `smtp:HOST`, `relay:HOST` or
+        /// `lmtp:HOST`, each with `:PORT` if you like and with brackets around the host or without; `lmtp:unix:/path`; a host alone; or the
+        /// `name` of a route. MX records are ignored. A recipient without a value takes the next route that matches. Without `domains`, for
+        /// all domains. The choice is made when a recipient is accepted and stored with the message; while a map does not answer, or its
+        /// value is none of these, clients get 451 4.3.0. List ports that only a database knows in `process.extra_ports`.
+        next_hop: Vec<Reference> = "[]",
         /// Deliver into Maildirs; `{local}` and `{domain}` as in `[local]`.
         maildir: Option<MaildirTemplate> = "",
         /// Append to an mbox file; `{local}` and `{domain}` as in `[local]`. The file is locked by `FILE.lock` and by

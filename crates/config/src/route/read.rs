@@ -1,6 +1,6 @@
 //! Reads each `[[route]]`: exactly one target, and keys only where they mean something.
 
-use super::{DeliverAs, Route, Senders, Target, keys::RouteKeys};
+use super::{DeliverAs, Recipients, Route, Senders, Target, keys::RouteKeys};
 use crate::{
     choice::RouteTls,
     section::Reading,
@@ -14,9 +14,9 @@ use std::time::Duration;
 use toml::{Spanned, de::DeTable};
 
 const DOMAINS: &str = "domains = [\"example.com\"], domains = [\"text:FILE\"] or domains = [\"*\"]";
-const TARGETS: [&str; 9] =
-    ["smarthost", "lmtp", "maildir", "mbox", "pipe", "mx", "hold", "reject", "discard"];
-const ONE_TARGET: &str = "one of smarthost = \"host:port\", lmtp = \"unix:/path\", maildir = \"/path/{local}\", mbox = \"/path/{local}\", pipe = [\"/program\"], mx = true, hold = true, reject = \"550 5.7.1 text\", discard = true";
+const TARGETS: [&str; 10] =
+    ["smarthost", "lmtp", "next_hop", "maildir", "mbox", "pipe", "mx", "hold", "reject", "discard"];
+const ONE_TARGET: &str = "one of smarthost = \"host:port\", lmtp = \"unix:/path\", next_hop = [\"map:NAME\"], maildir = \"/path/{local}\", mbox = \"/path/{local}\", pipe = [\"/program\"], mx = true, hold = true, reject = \"550 5.7.1 text\", discard = true";
 
 /// The key is there and not `false`: a target, or something bad that was noted already.
 fn may_be_target(table: &Spanned<&DeTable<'_>>, name: &str) -> bool {
@@ -51,8 +51,10 @@ impl Reading<'_> {
         let named = |name: &str| table.get_ref().get_key_value(name).map(|(key, _)| key.span());
         if keys.domains.is_empty() {
             let given = table.get_ref().get("domains");
+            let is_by_recipient = !keys.recipients.is_empty() || !keys.next_hop.is_empty();
             match given.map(|found| (found.span(), found.get_ref().as_array())) {
                 None if table.get_ref().contains_key("name") => {}
+                _ if is_by_recipient => {}
                 None => self.missing(table.span(), "domains", DOMAINS),
                 Some((span, Some(items))) if items.is_empty() => {
                     let what = "this route matches no domain".to_owned();
@@ -64,6 +66,8 @@ impl Reading<'_> {
         let mut targets = Vec::new();
         targets.extend(keys.smarthost.clone().map(|t| ("smarthost", Target::Smarthost(t))));
         targets.extend(keys.lmtp.clone().map(|t| ("lmtp", Target::Lmtp(t))));
+        let next_hop = Some(keys.next_hop.clone()).filter(|maps| !maps.is_empty());
+        targets.extend(next_hop.map(|maps| ("next_hop", Target::Mapped(maps))));
         targets.extend(keys.maildir.clone().map(|t| ("maildir", Target::Maildir(t))));
         targets.extend(keys.mbox.clone().map(|t| ("mbox", Target::Mbox(t))));
         targets.extend(keys.pipe.clone().map(|t| ("pipe", Target::Pipe(t))));
@@ -82,7 +86,8 @@ impl Reading<'_> {
             self.cx.problem(table.span(), what, "no target", format!("add {ONE_TARGET}"));
         }
         let (name, target) = targets.into_iter().next()?;
-        let is_remote = matches!(target, Target::Smarthost(_) | Target::Lmtp(_) | Target::Mx);
+        let is_remote =
+            matches!(target, Target::Smarthost(_) | Target::Lmtp(_) | Target::Mx | Target::Mapped(_));
         if let (Some(span), false) = (named("tls"), is_remote) {
             let what = format!("`tls` has no effect with `{name}`");
             self.cx.problem(span, what, "no connection is made", "remove it".to_owned());
@@ -99,14 +104,19 @@ impl Reading<'_> {
             self.cx.problem(span, what, "does not require TLS", "write \"verify\" or \"require\"".to_owned());
         }
         if let (Some(span), false) =
-            (named("source_address"), matches!(target, Target::Smarthost(_) | Target::Mx))
+            (named("source_address"), matches!(target, Target::Smarthost(_) | Target::Mx | Target::Mapped(_)))
         {
             let what = format!("`source_address` has no effect with `{name}`");
-            self.cx.problem(span, what, "for `smarthost` and `mx` only", "remove it".to_owned());
+            self.cx.problem(span, what, "for `smarthost`, `next_hop` and `mx` only", "remove it".to_owned());
         }
         if let (Some(span), false) = (named("ehlo_name"), is_remote) {
             let what = format!("`ehlo_name` has no effect with `{name}`");
-            self.cx.problem(span, what, "for `smarthost`, `mx` and `lmtp` only", "remove it".to_owned());
+            self.cx.problem(
+                span,
+                what,
+                "for `smarthost`, `next_hop`, `mx` and `lmtp` only",
+                "remove it".to_owned(),
+            );
         }
         if let (Some(span), true, false) = (named("verify"), keys.verify, is_remote) {
             let what = format!("`verify` has no effect with `{name}`");
@@ -133,6 +143,7 @@ impl Reading<'_> {
             name: label,
             domains,
             senders,
+            recipients,
             login,
             source_address,
             ehlo_name,
@@ -145,6 +156,7 @@ impl Reading<'_> {
         } = keys;
         let deliver_as = user.map(|user| DeliverAs { user, group });
         let (label, senders) = (label.map(|Word(name)| name.into()), Senders::new(senders, separator));
+        let recipients = Recipients::new(recipients, separator);
         let (domains, domain_maps) = OrMap::split(domains);
         Some(Route {
             number: None,
@@ -152,6 +164,7 @@ impl Reading<'_> {
             domains,
             domain_maps,
             senders,
+            recipients,
             target,
             tls,
             login,
@@ -261,7 +274,7 @@ impl Reading<'_> {
         let is_pattern =
             |item: &&crate::value::Found<'_>| !item.get_ref().as_str().is_some_and(Reference::is_meant);
         for (pattern, item) in route.domains.iter().zip(items.iter().filter(is_pattern)) {
-            let taking = earlier.iter().filter(|r| r.target != Target::Hold && r.senders.is_all());
+            let taking = earlier.iter().filter(|r| r.target != Target::Hold && r.is_for_everybody());
             let before = taking.flat_map(|r| &r.domains).find(|other| other.covers(pattern));
             if let Some(other) = before {
                 let what = format!("this route never gets mail for \"{pattern}\"");

@@ -248,6 +248,11 @@ fn service_value(context: &Context<'_>, transport: &str, name: &str) -> Option<S
     Some(context.main.expand(value))
 }
 
+/// Adds the TLS that hosts without a policy of their own get.
+pub(super) fn with_tls(context: &mut Context<'_>, section: Section) -> Section {
+    section.with("tls", tls_level(&level(context)).unwrap_or("may"))
+}
+
 /// The same for the mail of a sender.
 fn add_hop_for(
     context: &mut Context<'_>,

@@ -62,6 +62,10 @@ fn ways(context: &mut Context<'_>) -> Vec<Transport> {
             Ok(found) => ways.extend(found),
             Err(why) => {
                 let map = context.reference(&item);
+                if let (true, Ok(map)) = (table.is_server(), &map) {
+                    mapped(context, &item, map.clone());
+                    continue;
+                }
                 let map = map.unwrap_or_else(|_| context.waiting("transport_maps", &item, &why));
                 let text = format!("the next hops of {item} are not known: write a [[route]] for each");
                 waits(context, "transport_maps", vec![map], &text);
@@ -82,6 +86,32 @@ fn ways(context: &mut Context<'_>) -> Vec<Transport> {
     });
     ways.sort_by_key(|way| way.key.rank());
     ways
+}
+
+/// Writes the route of a table that is asked for each recipient, and those of the transports that its values may name.
+fn mapped(context: &mut Context<'_>, item: &str, map: String) {
+    let text = format!(
+        "{item}: smtp, relay, lmtp and pipes of master.cf as its values are next hops, without MX records of hosts in no brackets; \
+         with any other value, mail waits (451)"
+    );
+    context.effect(Effect::Elsewhere, "transport_maps", text);
+    let section = Section::new("[[route]]", format!("transport_maps: {item}"));
+    let section = super::routes::with_tls(context, section.with("next_hop", vec![map]));
+    context.draft.push(section);
+    let services: Vec<String> = context
+        .master
+        .services
+        .iter()
+        .filter(|service| service.kind == "unix" && service.program() == "pipe")
+        .map(|service| service.name.clone())
+        .collect();
+    for name in services {
+        let Ok(hop) = hop(context, &format!("{name}:")) else { continue };
+        let section = Section::new("[[route]]", format!("master.cf: {name}")).with("name", name.clone());
+        if let Some(section) = add_hop(context, section, (&hop, &name), "transport_maps") {
+            context.draft.push(section);
+        }
+    }
 }
 
 /// Reads a table.
