@@ -7,6 +7,7 @@ use crate::{
         MissingFields, RouteDecides, RuleCheck, SenderOfLogin, Signatures,
     },
     expansion::Expansion,
+    forward::{self, ForwardFiles},
     logins::{LoginSettings, Store},
     pipeline::Pipeline,
     routes::Routes,
@@ -59,6 +60,8 @@ pub struct Surroundings {
     pub kept_bytes: u64,
     /// Returns why mail for a file or a program that aliases name would wait, if it would. Waits for the disk.
     pub target_fault: fn(&AliasTarget) -> Option<String>,
+    /// Reads the files `.forward` of users; none where nobody may.
+    pub forwards: Option<Arc<dyn ForwardFiles>>,
 }
 
 impl AcceptConfig {
@@ -67,11 +70,11 @@ impl AcceptConfig {
     /// # Errors
     /// A file or a key that the settings name cannot be used: doing what, to what, and why.
     pub fn new(settings: Settings, old: Option<&Self>, surroundings: Surroundings) -> Result<Self, String> {
-        let maps = maps(&settings, old.map(|old| &*old.maps));
+        let Surroundings { dns, courier, reports, kept_bytes, target_fault, forwards } = surroundings;
+        let maps = maps_with(&settings, old.map(|old| &*old.maps), forwards);
         has_needed_files(&settings, &maps)?;
         let routes = Routes::new(&settings, maps.clone());
         let expansion = Expansion::new(&settings, maps.clone());
-        let Surroundings { dns, courier, reports, kept_bytes, target_fault } = surroundings;
         let verify = settings.routes.iter().any(|route| route.verify);
         let verifier = verify.then(|| Arc::new(Verifier::new(courier)));
         let sources = RuleSources::new(&settings, dns, verifier.clone(), old.map(|old| &old.sources));
@@ -162,9 +165,17 @@ fn relay_tables(settings: &Settings, maps: &Arc<Maps>) -> Option<ClientTable> {
 
 /// Opens the maps of the settings, and takes over those of `old` that have not changed.
 pub fn maps(settings: &Settings, old: Option<&Maps>) -> Arc<Maps> {
+    maps_with(settings, old, None)
+}
+
+fn maps_with(settings: &Settings, old: Option<&Maps>, forwards: Option<Arc<dyn ForwardFiles>>) -> Arc<Maps> {
     let references = settings.map_references().map(|(_, reference)| reference);
     let purposes = Purposes { relaying: &settings.relay.network_maps, aliases: &settings.addresses.aliases };
-    Arc::new(Maps::open_for(references, purposes, &settings.maps, old))
+    let mut maps = Maps::open_for(references, purposes, &settings.maps, old);
+    if settings.addresses.forward {
+        forward::add_to(&mut maps, forwards);
+    }
+    Arc::new(maps)
 }
 
 /// Checks that files of local domains and of `relay.networks` can be used: without them mail would go elsewhere, and

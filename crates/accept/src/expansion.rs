@@ -2,7 +2,7 @@
 
 pub mod include;
 
-use crate::{mailboxes::Mailboxes, routes};
+use crate::{forward, mailboxes::Mailboxes, routes};
 use config::Settings;
 use mail::{Mailbox, Recipient, RecipientOptions};
 use maps::{Looked, LookupError, Maps, Reference};
@@ -94,7 +94,7 @@ impl Expansion {
             route.deliver_as.as_ref().is_some_and(|own| own.user == config::DeliveryUser::Recipient)
         });
         let changes_addresses = settings.address_maps().next().is_some() || !addresses.masquerade.is_empty();
-        if !changes_addresses && !needs_accounts {
+        if !changes_addresses && !needs_accounts && !addresses.forward {
             return None;
         }
         let rules = rewrite::Settings {
@@ -107,18 +107,19 @@ impl Expansion {
             has_mailboxes: true,
             has_canonical: !addresses.canonical.is_empty(),
             has_virtual: !addresses.r#virtual.is_empty(),
-            has_aliases: !addresses.aliases.is_empty(),
+            has_aliases: !addresses.aliases.is_empty() || addresses.forward,
             postmaster: Some(settings.postmaster.clone()),
             last_resort: routes::last_resort(settings).map(|mailbox| (mailbox, routes::LAST_RESORT.into())),
             programs: addresses.programs.iter().map(|path| path.to_string_lossy().into()).collect(),
             files: addresses.files.iter().map(|path| path.to_string_lossy().into()).collect(),
         };
+        let forward = addresses.forward.then(forward::reference);
         Some(Self {
             maps,
             rules,
             canonical: addresses.canonical.clone(),
             r#virtual: addresses.r#virtual.clone(),
-            aliases: addresses.aliases.clone(),
+            aliases: addresses.aliases.iter().cloned().chain(forward).collect(),
             domain_maps: local.domain_maps.clone(),
             users: local.users.iter().flatten().map(|user| mail::fold(user).into_owned()).collect(),
             user_maps: local.user_maps.clone(),

@@ -370,6 +370,11 @@ section! {
         /// aliases) or `:include:FILE`. A name that is its own target is the user. Mail for a name with a target
         /// `|program` or `/file` is deferred, unless `programs` or `files` lists its path.
         aliases: Vec<Reference> = "[]",
+        /// If true, the file `.forward` in the home of a user of this machine is a list of targets for the user's name, if `aliases` has
+        /// none: addresses, and `\name` for a mailbox. A helper reads it as the user; needs a daemon that root has started, with
+        /// `process.user`. A file counts if it is the user's or root's, no symbolic link, and others may not write it. Programs, files and
+        /// lists in it are not obeyed, and the user's mailbox gets the mail instead. A change counts within five seconds.
+        forward: bool = "false",
         /// Paths of the programs that aliases may start: `["/usr/bin/vacation"]`. There is no shell: the words after the
         /// path are the arguments. Programs are treated like those of `pipe` in `[[route]]`.
         programs: Vec<PathBuf> = "[]",

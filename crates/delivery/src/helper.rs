@@ -15,7 +15,7 @@ mod server;
 mod supervisor;
 
 pub use client::{Condition, Helper};
-pub use files::Job;
+pub use files::{ForwardJob, Job, Task};
 pub(crate) use packet::{memory_file, seal};
 pub(crate) use protocol::Request;
 pub use server::{FileRoute, Permitted, RouteUser, serve};

@@ -21,6 +21,8 @@ use std::{
 pub struct Maps {
     files: HashMap<Reference, FileMap>,
     named: HashMap<Box<str>, (NamedMap, Arc<dyn Map>)>,
+    /// Maps that the program makes itself.
+    own: HashMap<Box<str>, Arc<dyn Map>>,
     /// Empty: nobody looks.
     observed: Arc<OnceLock<Mutex<Vec<Observed>>>>,
 }
@@ -131,6 +133,11 @@ impl Maps {
         maps
     }
 
+    /// Adds a map that the program makes, under a name that no configuration has.
+    pub fn add(&mut self, name: &str, map: Arc<dyn Map>) {
+        self.own.insert(name.into(), map);
+    }
+
     /// Reads all files that have changed, and returns the faults of those that cannot be used. Waits for the disk.
     pub fn read_files(&self) -> Vec<String> {
         let mut faults: Vec<String> = self.files.values().filter_map(FileMap::read_now).collect();
@@ -158,13 +165,6 @@ impl Maps {
         }
     }
 
-    /// As [`Maps::get`], for a key that does not live as long as the answer.
-    pub fn get_owned(&self, reference: &Reference, key: Box<str>) -> Answer<'_, Looked> {
-        match self.map(reference) {
-            Ok(map) => map.get_owned(key),
-            Err(error) => Answer::Ready(Err(error)),
-        }
-    }
     /// Has the server of a map verify a password ([`Map::verify`]).
     pub fn verify<'a>(
         &'a self,
@@ -178,11 +178,21 @@ impl Maps {
         }
     }
 
+    /// As [`Maps::get`], for a key that does not live as long as the answer.
+    pub fn get_owned(&self, reference: &Reference, key: Box<str>) -> Answer<'_, Looked> {
+        match self.map(reference) {
+            Ok(map) => map.get_owned(key),
+            Err(error) => Answer::Ready(Err(error)),
+        }
+    }
 
     fn map(&self, reference: &Reference) -> Result<&dyn Map, LookupError> {
         let map: Option<&dyn Map> = match reference {
             Reference::File(..) => self.files.get(reference).map(|map| map as &dyn Map),
-            Reference::Named(name) => self.named.get(name).map(|(_, map)| &**map),
+            Reference::Named(name) => match self.named.get(name) {
+                Some((_, map)) => Some(&**map),
+                None => self.own.get(name).map(|map| &**map),
+            },
         };
         // The configuration refers to maps that it has only; otherwise this is a fault of the caller.
         map.ok_or_else(|| LookupError::new(reference, "the map is not open"))

@@ -2,9 +2,10 @@
 //! the supervisor; it starts `postrider deliver-helper --serve`, which delivers.
 
 use super::sockets;
+use accept::ForwardFiles;
 use config::{DeliverAs, DeliveryUser, Group, ListenAt, Settings, Target, User};
 use delivery::helper::{FileRoute, Helper, Permitted, RouteUser};
-use mail::{NextHop, RunAs};
+use mail::{Answer, NextHop, RunAs};
 use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
     process::{Uid, geteuid},
@@ -83,6 +84,19 @@ impl HelperProcess {
     }
 }
 
+/// Has the helper read files of users.
+pub struct Forwards(pub Arc<Helper>);
+
+impl ForwardFiles for Forwards {
+    fn read<'a>(&'a self, user: &'a str) -> Answer<'a, Result<Option<String>, String>> {
+        // Only the names of people are asked for: what has an `@`, or is long, is none.
+        if user.len() > 32 || user.contains('@') {
+            return Answer::Ready(Ok(None));
+        }
+        Answer::later(self.0.forward(user))
+    }
+}
+
 impl Drop for HelperProcess {
     fn drop(&mut self) {
         self.helper.close();
@@ -104,6 +118,7 @@ pub fn is_needed(settings: &Settings) -> bool {
     let needs = |route: &config::Route| route.deliver_as.is_some() || matches!(route.target, Target::Pipe(_));
     settings.acme.hook.is_some()
         || !settings.addresses.programs.is_empty()
+        || settings.addresses.forward
         || settings.routes.iter().any(needs)
 }
 
@@ -123,6 +138,7 @@ pub fn permitted(settings: &Settings) -> Permitted {
     Permitted {
         files: routes.iter().filter_map(file_route).collect(),
         programs: routes.iter().filter_map(program).collect(),
+        forwards: addresses.forward,
         hook: settings.acme.hook.clone(),
         alias_programs: addresses.programs.iter().map(|path| path.to_string_lossy().into()).collect(),
         alias_user: addresses.program_user.as_ref().map(|user| run_as(user, None)),

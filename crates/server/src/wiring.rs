@@ -8,7 +8,8 @@ use crate::{
     unnamed_spools,
 };
 use accept::{
-    AcceptConfig, CHUNK_BYTES, Surroundings, check::LOOKUP_TIMEOUT, logins::LoginSettings, routes::Routes,
+    AcceptConfig, CHUNK_BYTES, ForwardFiles, Surroundings, check::LOOKUP_TIMEOUT, logins::LoginSettings,
+    routes::Routes,
 };
 use auth::ClientCredentials;
 use config::{Backend, Durability, EhloKeyword, EightBit, ForClients, LogFormat, Settings};
@@ -104,6 +105,8 @@ pub fn current(
     helper: Option<Arc<Helper>>,
 ) -> Result<ConfigSnapshot, String> {
     let dns = Arc::new(dns(&settings)?);
+    let forwards =
+        helper.clone().map(|helper| Arc::new(super::helper::Forwards(helper)) as Arc<dyn ForwardFiles>);
     let courier = Arc::new(courier(&settings, dns.clone(), old)?.with_helper(helper));
     let engine = engine_settings(&settings)?;
     let surroundings = Surroundings {
@@ -112,6 +115,7 @@ pub fn current(
         reports: engine.reports.clone(),
         kept_bytes: super::resources::kept_bytes(&settings.spool),
         target_fault: access::target_fault,
+        forwards,
     };
     let accept = AcceptConfig::new(settings, old.map(|old| &*old.accept), surroundings)?;
     Ok(ConfigSnapshot { accept: Arc::new(accept), engine, courier })

@@ -10,6 +10,7 @@ mod decision;
 mod draft;
 pub mod exim;
 mod files;
+mod forward;
 #[cfg(test)]
 mod memory_files;
 mod milter;

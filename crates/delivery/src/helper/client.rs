@@ -152,11 +152,25 @@ impl Helper {
     /// # Errors
     /// It cannot be started, takes too long, or does not end with 0.
     pub async fn run_hook(&self, arguments: impl IntoIterator<Item = String>) -> Result<(), String> {
+        let answer = self.ask(&ToHelper::Hook(arguments.into_iter().collect())).await?;
+        serde_json::from_slice(&answer).map_err(|e| format!("ask the delivery helper: {e}"))?
+    }
+
+    /// Reads the file `.forward` of a user of this machine; none if there is none that counts.
+    ///
+    /// # Errors
+    /// The helper does not answer, or cannot read the file now.
+    pub async fn forward(&self, user: &str) -> Result<Option<String>, String> {
+        let answer = self.ask(&ToHelper::Forward(user.to_owned())).await?;
+        serde_json::from_slice(&answer).map_err(|e| format!("ask the delivery helper: {e}"))?
+    }
+
+    /// Sends a request, and returns the whole answer.
+    async fn ask(&self, request: &ToHelper) -> Result<Vec<u8>, String> {
         let failed = |e: io::Error| format!("ask the delivery helper: {e}");
         let (here, there) = UnixStream::pair().map_err(failed)?;
         here.set_nonblocking(true).map_err(failed)?;
-        send_to(&self.socket, &ToHelper::Hook(arguments.into_iter().collect()), &[there.as_fd()])
-            .map_err(failed)?;
+        send_to(&self.socket, request, &[there.as_fd()]).map_err(failed)?;
         drop(there);
         let mut answer = Vec::new();
         let mut here = tokio::net::UnixStream::from_std(here).map_err(failed)?;
@@ -164,7 +178,7 @@ impl Helper {
         if answer.is_empty() {
             return Err("the delivery helper has ended; it starts again by itself".to_owned());
         }
-        serde_json::from_slice(&answer).map_err(|e| failed(e.into()))?
+        Ok(answer)
     }
 
     /// Hands a delivery over, and returns its outcome. The pieces of the content end with `None`; without it the content is

@@ -16,6 +16,8 @@ pub(super) enum ToHelper {
     Listen(std::net::SocketAddr),
     /// A call of the program for certificates, with these arguments behind its own.
     Hook(Vec<String>),
+    /// The content of `.forward` of the user with this name.
+    Forward(String),
 }
 
 /// A packet of the supervisor to the daemon.

@@ -1,7 +1,7 @@
 //! The helper's side: checks each request against the configuration, and delivers.
 
 use super::{
-    files::{FilePieces, Job},
+    files::{FilePieces, ForwardJob, Job, Task},
     packet::{Packet, is_sealed, receive, send},
     protocol::{Answer, CheckedAddresses, Request, RequestedPlace, RequestedProgram, ToHelper},
 };
@@ -40,6 +40,8 @@ use tokio::{
 
 /// Time to write one message, with the wait for locks.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(300);
+/// Time to read a file `.forward`.
+const FORWARD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests that are read ahead.
 const REQUESTS_AHEAD: usize = 16;
 /// The longest run of a program that an alias names.
@@ -71,6 +73,8 @@ pub struct Permitted {
     pub files: Vec<FileRoute>,
     /// The programs that routes deliver to.
     pub programs: Vec<Program>,
+    /// True if files `.forward` are read.
+    pub forwards: bool,
     /// The program for certificates.
     pub hook: Option<Program>,
     /// The programs that aliases may name.
@@ -149,6 +153,12 @@ pub async fn serve(socket: OwnedFd, load: impl Fn() -> Result<Permitted, String>
                     write_reply(reply, &serde_json::to_vec(&ended).unwrap_or_default()).await;
                 });
             }
+            Ok(ToHelper::Forward(user)) => {
+                tokio::spawn(async move {
+                    let read = current.forward(&user).await;
+                    write_reply(reply, &serde_json::to_vec(&read).unwrap_or_default()).await;
+                });
+            }
             Err(e) => tracing::error!("a request of the daemon cannot be read: {e}"),
         }
     }
@@ -207,6 +217,30 @@ impl Permitted {
         };
         let program = self.with_user(program).map_err(|outcome| outcome.text.to_string())?;
         pipe::call(&program, arguments).await
+    }
+
+    /// Reads the file `.forward` of a user who has a mailbox, as that user.
+    async fn forward(&self, name: &str) -> Result<Option<String>, String> {
+        if !self.forwards {
+            return Err("the delivery helper refuses: the configuration does not say `forward`".to_owned());
+        }
+        let Some(user) = (self.user_by_name)(name) else { return Ok(None) };
+        let own = geteuid();
+        let may_be = if own.is_root() {
+            user.uid != 0 && (self.may_deliver_as)(user.uid) && (self.has_mailbox)(user.uid)
+        } else {
+            user.uid == own.as_raw()
+        };
+        if !may_be {
+            return Ok(None);
+        }
+        let job =
+            ForwardJob { user: name.to_owned(), uid: user.uid, gid: user.gid, home: user.home.to_path_buf() };
+        let failed = |e: io::Error| format!("read .forward of {name}: {e}");
+        match timeout(FORWARD_TIMEOUT, self.ask_writer(&Task::Forward(job), None)).await {
+            Ok(answer) => serde_json::from_slice(&answer.map_err(failed)?).map_err(|e| failed(e.into()))?,
+            Err(_) => Err(format!("read .forward of {name}: no answer within {FORWARD_TIMEOUT:?}")),
+        }
     }
 
     /// Returns a program with the user that it runs as; the refusal if it may not.
@@ -310,7 +344,7 @@ impl Permitted {
             hello: self.hello.to_string(),
             separator: self.separator.map(Separator::as_char),
         };
-        match timeout(WRITE_TIMEOUT, self.by_writer(&job, &content)).await {
+        match timeout(WRITE_TIMEOUT, self.by_writer(&Task::Write(job), &content)).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(e)) => Outcome::deferred(Enhanced(4, 3, 0), format!("write as {}: {e}", user.name)),
             Err(_) => {
@@ -327,8 +361,15 @@ impl Permitted {
         (self.user_by_name)(split.map_or(&*local, |(user, _)| user))
     }
 
-    /// Starts a process that becomes the user and writes the message.
-    async fn by_writer(&self, job: &Job, content: &File) -> io::Result<Outcome> {
+    /// Has the message written by the user.
+    async fn by_writer(&self, task: &Task, content: &File) -> io::Result<Outcome> {
+        let answer = self.ask_writer(task, Some(content)).await?;
+        let outcome = serde_json::from_slice::<Answer>(&answer).ok().and_then(Answer::outcome);
+        outcome.ok_or_else(|| io::Error::other("the writer ended without an answer that can be read"))
+    }
+
+    /// Starts a process that becomes the user and does the task. Returns its answer.
+    async fn ask_writer(&self, task: &Task, content: Option<&File>) -> io::Result<Vec<u8>> {
         let Some((program, arguments)) = self.writer.split_first() else {
             return Err(io::ErrorKind::NotFound.into());
         };
@@ -340,13 +381,13 @@ impl Permitted {
         let mut child = command.spawn()?;
         // The end of the child must be its own alone, so that its end is noticed.
         drop(command);
-        send(&here, &serde_json::to_vec(job)?, &[content.as_fd()])?;
+        let descriptors: Vec<_> = content.iter().map(AsFd::as_fd).collect();
+        send(&here, &serde_json::to_vec(task)?, &descriptors)?;
         // Ends with the writer, which is killed when its time is over.
         let packet = spawn_blocking(move || receive(&here)).await.map_err(io::Error::other)??;
         let status = child.wait().await?;
-        let answer = packet.and_then(|packet| serde_json::from_slice::<Answer>(&packet.bytes).ok());
-        let outcome = answer.and_then(Answer::outcome);
-        outcome.ok_or_else(|| io::Error::other(format!("the writer ended without an answer: {status}")))
+        let answer = packet.map(|packet| packet.bytes);
+        answer.ok_or_else(|| io::Error::other(format!("the writer ended without an answer: {status}")))
     }
 }
 
@@ -393,6 +434,7 @@ mod tests {
                 program(&["/bin/root"], Some(user("root", 0))),
                 program(&["/bin/low"], Some(user("low", 7))),
             ],
+            forwards: true,
             hook: Some(program(&["/bin/hook"], Some(user("low", 7)))),
             alias_programs: vec!["/bin/listed".into()],
             alias_user: Some(user("root", 0)),

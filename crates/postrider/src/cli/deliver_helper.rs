@@ -3,7 +3,7 @@
 use super::{CliError, Ending, find_config, load_config};
 use config::Purpose;
 use control::Exit;
-use delivery::helper::{Job, serve, supervise};
+use delivery::helper::{ForwardJob, Job, Task, serve, supervise};
 use mail::{Enhanced, Outcome};
 use rustix::{net::sockopt::socket_type, process::geteuid};
 use sandbox::{Identity, Rules};
@@ -55,22 +55,28 @@ pub(super) fn run(serves: bool, is_writer: bool, explicit: Option<&Path>) -> End
     Ok(Exit::Ok)
 }
 
-/// Becomes the user of the message, and writes it.
+/// Becomes the user of the task, and does it.
 fn write(input: &OwnedFd) -> Ending {
-    let (job, content) = Job::receive(input)?;
-    let groups = config::groups_of(&job.user).into_iter().filter(|gid| *gid != job.gid);
-    let identity = Identity {
-        name: job.user.as_str().into(),
-        uid: job.uid,
-        gid: job.gid,
-        groups: std::iter::once(job.gid).chain(groups).collect(),
-    };
-    let outcome = match confine(&identity, &job) {
-        Ok(()) => job.write(&content),
-        Err(text) => Outcome::deferred(Enhanced(4, 3, 0), text),
-    };
-    Job::answer(input, &outcome)?;
+    match Task::receive(input)? {
+        (Task::Write(job), Some(content)) => {
+            let outcome = match confine(&identity(&job.user, job.uid, job.gid), &job) {
+                Ok(()) => job.write(&content),
+                Err(text) => Outcome::deferred(Enhanced(4, 3, 0), text),
+            };
+            Job::answer(input, &outcome)?;
+        }
+        (Task::Write(_), None) => {}
+        (Task::Forward(job), _) => {
+            let read = sandbox::become_user(&identity(&job.user, job.uid, job.gid)).and_then(|()| job.read());
+            ForwardJob::answer(input, &read)?;
+        }
+    }
     Ok(Exit::Ok)
+}
+
+fn identity(user: &str, uid: u32, gid: u32) -> Identity {
+    let groups = config::groups_of(user).into_iter().filter(|other| *other != gid);
+    Identity { name: user.into(), uid, gid, groups: std::iter::once(gid).chain(groups).collect() }
 }
 
 /// Becomes the user, who may only write where mail is.

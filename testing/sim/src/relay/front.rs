@@ -121,6 +121,7 @@ pub(super) fn configure(
         reports: ReportSettings::new(postmaster()),
         kept_bytes: 0,
         target_fault: |_| None,
+        forwards: None,
     };
     let mut config = AcceptConfig::new(settings(generation), old, surroundings).expect("a configuration");
     config.pipeline.set_mutant(mutant);

@@ -13,6 +13,7 @@ use crate::places::is_domain;
 use crate::{
     Draft, Effect, Files, Report, Verdict,
     draft::{Section, Value},
+    forward,
     places::Places,
     postfix::{TableEntry, entries, logical_lines},
     report::AS_DAEMON,
@@ -172,6 +173,9 @@ impl Converter<'_> {
         self.drop_logins();
         let access = self.access();
         self.aliases();
+        if let Some(text) = forward::obey(self.files, &mut self.draft, "FORWARD_PATH") {
+            self.report.effect(Effect::Elsewhere, "FORWARD_PATH", text);
+        }
         self.virtual_domains();
         let renamed = self.domain_table();
         self.virtual_users(&renamed);

@@ -5,19 +5,23 @@ use super::{
     monolithic::Converter,
 };
 use crate::places::is_domain;
-use crate::{Effect, Report, Verdict, draft::Section, exim::conf::Driver};
+use crate::{Effect, Report, Verdict, draft::Section, exim::conf::Driver, forward};
 use std::path::Path;
 
 impl Converter<'_> {
     /// Aliases, virtual addresses, and mail that is refused.
     pub(super) fn redirect(&mut self, router: &Driver) -> Verdict {
         if !router.option("file").is_empty() {
-            let has_file = |user: &String| self.files.exists(Path::new(&format!("/home/{user}/.forward")));
-            let users: Vec<String> = self.files.users().into_iter().filter(has_file).collect();
-            let text = "files .forward are not read: write aliases".to_owned();
-            return match users.is_empty() {
-                true => Verdict::Note(text),
-                false => Verdict::Missing(format!("{text} for {}", users.join(", "))),
+            if router.option("file") != "$home/.forward" {
+                return Verdict::Missing(
+                    "files of targets are read as .forward in homes, and nowhere else".to_owned(),
+                );
+            }
+            return match forward::obey(self.files, &mut self.draft, "file") {
+                None => {
+                    Verdict::Note("nobody has a file .forward; `addresses.forward` has them read".to_owned())
+                }
+                Some(text) => Verdict::Note(text),
             };
         }
         if is_refusal(router) {

@@ -127,7 +127,7 @@ const NAMES: &Meanings = &[
     ("header_size_limit", Note("a header over limits.max_header_size is refused, not cut")),
     ("mailbox_size_limit virtual_mailbox_limit", Matters(Effect::Taken, NO_QUOTA)),
     ("mailbox_command_maps", Matters(Effect::Elsewhere, "start programs with `pipe` in a [[route]]")),
-    ("forward_path", Matters(Effect::Elsewhere, "files .forward are not read; write aliases")),
+    ("forward_path", Matters(Effect::Elsewhere, "files .forward are read in homes, and nowhere else")),
     ("allow_mail_to_commands", Note("addresses.programs names the programs of aliases")),
     ("allow_mail_to_files", Note("addresses.files names the files of aliases")),
     (

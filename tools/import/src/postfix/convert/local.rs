@@ -8,9 +8,10 @@ use super::{
 };
 use crate::{
     draft::{Section, Value},
+    forward,
     report::{AS_DAEMON, Effect},
 };
-use std::{collections::HashSet, path::Path};
+use std::collections::HashSet;
 
 /// Adds the mailboxes of local(8) to a route, or the transport that it hands all mail to.
 pub(super) fn mailbox(context: &mut Context<'_>, section: Section) -> Option<Section> {
@@ -96,15 +97,9 @@ pub(super) fn local_transports(context: &mut Context<'_>, own: &[String]) {
     by_rule(context, rule, "fallback-transport", &transport, parameter);
 }
 
-/// Names the users whose file .forward is not read.
+/// Has the files .forward of users read.
 fn forwards(context: &mut Context<'_>) {
-    let has_file = |name: &String| {
-        let home = if name == "root" { "/root".to_owned() } else { format!("/home/{name}") };
-        context.files.exists(Path::new(&format!("{home}/.forward")))
-    };
-    let users: Vec<String> = context.files.users().into_iter().filter(has_file).collect();
-    if !users.is_empty() {
-        let text = format!("files .forward are not read: write aliases for {}", users.join(", "));
+    if let Some(text) = forward::obey(context.files, &mut context.draft, "forward_path") {
         context.effect(Effect::Elsewhere, "forward_path", text);
     }
 }
