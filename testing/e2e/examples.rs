@@ -1,9 +1,13 @@
 //! The set-ups of `examples/`, each on a machine and a network of its own: what their pages promise is delivered.
 
+mod directory;
+mod signing;
+
 use crate::{
     common::{
         BINARY, Postrider,
         client::Client,
+        databases::MariaDb,
         free_address,
         names::{NameServer, Record},
         program, servers,
@@ -26,6 +30,8 @@ use std::{
 
 const NAMES: &[(&str, Record)] = &[
     ("mx.example.com", Record::A(Ipv4Addr::new(203, 0, 113, 20))),
+    ("imap1.example.edu", Record::A(Ipv4Addr::new(203, 0, 113, 41))),
+    ("imap2.example.edu", Record::A(Ipv4Addr::new(203, 0, 113, 42))),
     ("mail.isp.example", Record::A(Ipv4Addr::new(203, 0, 113, 30))),
     ("mx.example.net", Record::A(Ipv4Addr::new(203, 0, 113, 21))),
     ("example.net", Record::Mx(10, "mx.example.net")),
@@ -50,7 +56,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
 }
 
-/// Lays the files of an example where its page says. Each replacement stands once in the configuration; `more` is added to it.
+/// Lays the files of an example where its page says. What is replaced stands in the configuration; `more` is added to it.
 fn machine(example: &str, replacements: &[(&str, &str)], more: &str) -> Option<Machine> {
     let machine = Machine::new(".", &[USER])?;
     // Its users have the numbers of people, whom `accounts:/etc/passwd` counts as users.
@@ -66,7 +72,7 @@ fn machine(example: &str, replacements: &[(&str, &str)], more: &str) -> Option<M
             (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read_to_string(&path).unwrap());
         if name == "postrider.toml" {
             for (from, to) in replacements {
-                assert_eq!(text.matches(from).count(), 1, "{from} in {}", path.display());
+                assert!(text.contains(from), "{from} in {}", path.display());
                 text = text.replace(from, to);
             }
             text += "\n[spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n";
@@ -78,6 +84,17 @@ fn machine(example: &str, replacements: &[(&str, &str)], more: &str) -> Option<M
     Some(machine)
 }
 
+/// Writes a certificate where certbot keeps that of a host. None where none can be made.
+fn certificate(machine: &Machine, host: &str) -> Option<()> {
+    let made = tempfile::tempdir().unwrap();
+    let certificate = crate::migration::world::certificate(made.path())?;
+    for (from, name) in [("pem", "fullchain"), ("key", "privkey")] {
+        let text = fs::read_to_string(format!("{certificate}.{from}")).unwrap();
+        machine.write(&format!("letsencrypt/live/{host}/{name}.pem"), &text);
+    }
+    Some(())
+}
+
 fn start(machine: &Machine, address: &str) -> Running {
     let mut command = machine.tree.command(BINARY);
     command.args(["serve", "--config", "/etc/postrider/postrider.toml"]);
@@ -86,6 +103,10 @@ fn start(machine: &Machine, address: &str) -> Running {
 
 /// Sends a message, and returns the reply to its recipient, or to its content.
 fn send(client: &str, server: &str, from: &str, to: &str) -> (u16, String) {
+    send_text(client, server, (from, to), "Hello.")
+}
+
+fn send_text(client: &str, server: &str, (from, to): (&str, &str), text: &str) -> (u16, String) {
     let mut client = Client::connect_from(client, server.parse().unwrap()).unwrap();
     client.say("EHLO client.example").unwrap();
     client.say(&format!("MAIL FROM:<{from}>")).unwrap();
@@ -94,7 +115,7 @@ fn send(client: &str, server: &str, from: &str, to: &str) -> (u16, String) {
         return reply;
     }
     client.say("DATA").unwrap();
-    client.say(&format!("From: <{from}>\r\nTo: <{to}>\r\nSubject: for {to}\r\n\r\nHello.\r\n.")).unwrap()
+    client.say(&format!("From: <{from}>\r\nTo: <{to}>\r\nSubject: for {to}\r\n\r\n{text}\r\n.")).unwrap()
 }
 
 fn accepted(client: &str, server: &str, from: &str, to: &str) {
@@ -213,12 +234,7 @@ fn the_example_with_dovecot_delivers_to_its_users_and_lets_them_send() {
         ("\"systemd:submission\"", &format!("\"{submission}\"")),
     ];
     let Some(machine) = machine("dovecot", &replacements, "") else { return };
-    let certificates = tempfile::tempdir().unwrap();
-    let Some(certificate) = crate::migration::world::certificate(certificates.path()) else { return };
-    for (from, name) in [("pem", "fullchain"), ("key", "privkey")] {
-        let text = fs::read_to_string(format!("{certificate}.{from}")).unwrap();
-        machine.write(&format!("letsencrypt/live/mx.example.com/{name}.pem"), &text);
-    }
+    let Some(()) = certificate(&machine, "mx.example.com") else { return };
     let Some(_dovecot) = dovecot(&machine) else { return };
     let _running = start(&machine, OUTSIDE);
     accepted(STRANGER, OUTSIDE, "x@far.example", "jane@example.com");
@@ -238,6 +254,127 @@ fn the_example_with_dovecot_delivers_to_its_users_and_lets_them_send() {
     }
 }
 
+#[test]
+fn the_example_with_mariadb_has_the_users_of_its_tables_and_rspamd() {
+    if !is_inside("examples::the_example_with_mariadb_has_the_users_of_its_tables_and_rspamd") {
+        return;
+    }
+    let (_names, elsewhere) = (names(), sink("203.0.113.21:25"));
+    let (submissions, submission) = ("198.51.100.1:465", "198.51.100.1:587");
+    let replacements = [
+        ("\"systemd:smtp\"", &format!("\"{OUTSIDE}\"") as &str),
+        ("\"systemd:submissions\"", &format!("\"{submissions}\"")),
+        ("\"systemd:submission\"", &format!("\"{submission}\"")),
+    ];
+    let Some(machine) = machine("mariadb", &replacements, "") else { return };
+    let Some(()) = certificate(&machine, "mx.example.com") else { return };
+    machine.write("postrider/mysql.secret", "of postrider\n");
+    let Some(database) = tables(&machine) else { return };
+    let Some(_dovecot) = dovecot_with_tables(&machine) else { return };
+    let Some(_rspamd) = rspamd(&machine) else { return };
+    let running = start(&machine, OUTSIDE);
+    for to in ["jane@example.com", "postmaster@example.com", "Jane@Example.ORG", "whoever@catch.example"] {
+        accepted(STRANGER, OUTSIDE, "x@far.example", to);
+        until_stored(&machine, "vmail/example.com/jane", &format!("for {to}"));
+    }
+    for to in ["nobody@example.com", "nobody@example.org", "gone@example.com"] {
+        let unknown = send(STRANGER, OUTSIDE, "x@far.example", to);
+        assert!(unknown.0 == 550 && unknown.1.contains("5.1.1"), "{to}: {unknown:?}");
+    }
+    let relayed = send(STRANGER, OUTSIDE, "x@far.example", "joe@inactive.example");
+    assert!(relayed.0 == 550 && relayed.1.contains("5.7.1"), "{relayed:?}");
+    let spam = send_text(STRANGER, OUTSIDE, ("x@far.example", "jane@example.com"), GTUBE);
+    assert!(spam.0 == 554 && spam.1.contains("5.7.1"), "{spam:?}");
+    assert!(has_password(&machine, "secret") && !has_password(&machine, "other"));
+    let config = tls::client_config(None);
+    let (mut client, _) = tls::Client::implicit(submissions.parse().unwrap(), &config).unwrap();
+    log_in_and_send_as(&mut client, "bob@example.net", ("boss@example.com", "postmaster@example.com"));
+    until_received(&elsewhere, Some("postmaster@example.com"), "bob@example.net");
+    drop(database);
+    let waits = send(STRANGER, OUTSIDE, "x@far.example", "jane@example.com");
+    assert!(waits.0 == 451, "{waits:?}");
+    drop(running);
+}
+
+/// What rspamd takes for spam wherever it stands.
+const GTUBE: &str = "XJS*C4JDBQADN1.NSBN3*2IDNEN*GTUBE-STANDARD-ANTI-UBE-TEST-EMAIL*C.34X";
+
+/// MariaDB with the tables of the example, and users of them.
+fn tables(machine: &Machine) -> Option<MariaDb> {
+    let schema = fs::read_to_string(folder("mariadb").join("schema.sql")).unwrap();
+    let schema: String = schema.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join(" ");
+    let rows = [
+        "INSERT INTO domain (domain, active) VALUES ('example.com', 1), ('catch.example', 1), ('inactive.example', 0)",
+        "INSERT INTO alias_domain (alias_domain, target_domain) VALUES ('example.org', 'example.com')",
+        "INSERT INTO mailbox (username, password, maildir, domain) VALUES \
+         ('jane@example.com', '{PLAIN}secret', 'example.com/jane/', 'example.com'), \
+         ('boss@example.com', '{PLAIN}other', 'example.com/boss/', 'example.com')",
+        "INSERT INTO alias (address, goto, domain, active) VALUES ('jane@example.com', 'jane@example.com', 'example.com', 1), \
+         ('boss@example.com', 'boss@example.com', 'example.com', 1), \
+         ('postmaster@example.com', 'jane@example.com', 'example.com', 1), \
+         ('@catch.example', 'jane@example.com', 'catch.example', 1), \
+         ('gone@example.com', 'jane@example.com', 'example.com', 0)",
+        "CREATE USER postrider@localhost IDENTIFIED BY 'of postrider', dovecot@localhost IDENTIFIED BY 'CHANGE-ME'",
+        "GRANT SELECT ON postfixadmin.* TO postrider@localhost, dovecot@localhost",
+    ];
+    let begin = ["CREATE DATABASE postfixadmin", "USE postfixadmin"];
+    let statements: Vec<&str> = begin
+        .into_iter()
+        .chain(schema.split(';').map(str::trim).filter(|one| !one.is_empty()))
+        .chain(rows)
+        .collect();
+    let folder = machine.dir.path().join("run/mysqld");
+    fs::create_dir_all(&folder).unwrap();
+    std::os::unix::fs::chown(&folder, Some(65534), Some(65534)).unwrap();
+    MariaDb::start_in(tempfile::tempdir().unwrap(), folder.join("mysqld.sock"), &statements)
+}
+
+/// Dovecot with the files of the example.
+fn dovecot_with_tables(machine: &Machine) -> Option<servers::Running> {
+    let driver = "usr/lib/dovecot/modules/libdriver_mysql.so";
+    let unpacked = crate::common::unpacked(".").map(|tree| tree.join(driver));
+    if !unpacked.is_some_and(|file| file.exists()) && !Path::new("/").join(driver).exists() {
+        println!("SKIPPED: dovecot-mysql is not installed");
+        return None;
+    }
+    for (name, line) in [("passwd", "vmail:x:1503:1503::/:/bin/false\n"), ("group", "vmail:x:1503:\n")] {
+        let text = fs::read_to_string(machine.etc(name)).unwrap();
+        machine.write(name, &(text + line));
+    }
+    machine.own("mail/vmail", 1503);
+    let place = folder("mariadb");
+    for (name, to) in [("99-postrider.conf", "dovecot/conf.d"), ("dovecot-sql.conf.ext", "dovecot")] {
+        machine.write(&format!("{to}/{name}"), &fs::read_to_string(place.join(name)).unwrap());
+    }
+    start_dovecot(machine, "")
+}
+
+/// rspamd as its package has it.
+fn rspamd(machine: &Machine) -> Option<servers::Running> {
+    let program = "/usr/bin/rspamd";
+    if !machine.tree.command("test").args(["-x", program]).status().unwrap().success() {
+        println!("SKIPPED: rspamd is not installed");
+        return None;
+    }
+    let unpacked =
+        crate::common::unpacked(".").map(|tree| tree.join("etc/rspamd")).filter(|tree| tree.is_dir());
+    let from = unpacked.unwrap_or_else(|| "/etc/rspamd".into());
+    let copied = Command::new("cp").arg("-r").arg(from).arg(machine.etc("rspamd")).status().unwrap();
+    assert!(copied.success());
+    for name in ["lib/rspamd", "log/rspamd"] {
+        fs::create_dir_all(machine.var(name)).unwrap();
+    }
+    fs::create_dir_all(machine.dir.path().join("run/rspamd")).unwrap();
+    let mut command = machine.tree.command(program);
+    command
+        .args(["-f", "--insecure", "-c", "/etc/rspamd/rspamd.conf"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let running = servers::Running(command.spawn().unwrap());
+    until("rspamd listens", || std::net::TcpStream::connect("127.0.0.1:11332").is_ok());
+    Some(running)
+}
+
 /// Dovecot with two users, as the page of the example expects it, and with the file of the example. None where it is not installed.
 fn dovecot(machine: &Machine) -> Option<servers::Running> {
     let program = "/usr/sbin/dovecot";
@@ -247,18 +384,28 @@ fn dovecot(machine: &Machine) -> Option<servers::Running> {
     }
     let users = "jane@example.com:{PLAIN}secret\npostmaster@example.com:{PLAIN}other\n";
     machine.write("dovecot/users", users);
-    machine.write(
-        "dovecot/dovecot.conf",
-        "log_path = /var/log/dovecot.log\nprotocols = lmtp\nssl = no\nauth_mechanisms = plain login\nauth_failure_delay = 0\n\
-         default_internal_user = nobody\ndefault_internal_group = nogroup\ndefault_login_user = nobody\n\
-         mail_location = maildir:/var/mail/%u\n\
-         passdb {\n  driver = passwd-file\n  args = /etc/dovecot/users\n}\n\
-         userdb {\n  driver = static\n  args = uid=1502 gid=1502 home=/var/mail/%u\n}\n\
-         !include conf.d/*.conf\n",
-    );
     let name = "99-postrider.conf";
     let text = fs::read_to_string(folder("dovecot").join(name)).unwrap();
     machine.write(&format!("dovecot/conf.d/{name}"), &text);
+    start_dovecot(
+        machine,
+        "mail_location = maildir:/var/mail/%u\n\
+         passdb {\n  driver = passwd-file\n  args = /etc/dovecot/users\n}\n\
+         userdb {\n  driver = static\n  args = uid=1502 gid=1502 home=/var/mail/%u\n}\n",
+    )
+}
+
+/// Starts Dovecot with these settings and those of `conf.d`.
+fn start_dovecot(machine: &Machine, settings: &str) -> Option<servers::Running> {
+    machine.write(
+        "dovecot/dovecot.conf",
+        &format!(
+            "log_path = /var/log/dovecot.log\nprotocols = lmtp\nssl = no\nauth_mechanisms = plain login\n\
+             auth_failure_delay = 0\ndefault_internal_user = nobody\ndefault_internal_group = nogroup\n\
+             default_login_user = nobody\n{settings}!include conf.d/*.conf\n"
+        ),
+    );
+    let program = "/usr/sbin/dovecot";
     let mut command = machine.tree.command(program);
     let running = servers::Running(command.args(["-F", "-c", "/etc/dovecot/dovecot.conf"]).spawn().unwrap());
     let sockets = machine.dir.path().join("run/dovecot");
@@ -295,14 +442,19 @@ fn has_password(machine: &Machine, password: &str) -> bool {
 
 /// Logs in as jane and sends a message. She may not send with the address of another user.
 fn log_in_and_send(client: &mut tls::Client, to: &str) {
+    log_in_and_send_as(client, to, ("postmaster@example.com", "jane@example.com"));
+}
+
+/// The same with one of two addresses; the other is not hers.
+fn log_in_and_send_as(client: &mut tls::Client, to: &str, (other, own): (&str, &str)) {
     let plain = data_encoding::BASE64.encode(b"\0jane@example.com\0secret");
     for (line, code) in [
         (format!("AUTH PLAIN {plain}"), "235"),
-        ("MAIL FROM:<postmaster@example.com>".to_owned(), "553 5.7.1"),
-        ("MAIL FROM:<jane@example.com>".to_owned(), "250"),
+        (format!("MAIL FROM:<{other}>"), "553 5.7.1"),
+        (format!("MAIL FROM:<{own}>"), "250"),
         (format!("RCPT TO:<{to}>"), "250"),
         ("DATA".to_owned(), "354"),
-        ("From: jane@example.com\r\nSubject: hello\r\n\r\nHello.\r\n.".to_owned(), "250"),
+        (format!("From: {own}\r\nSubject: hello\r\n\r\nHello.\r\n."), "250"),
     ] {
         let reply = client.say(&line).unwrap();
         assert!(reply.starts_with(code), "{line}: {reply}");

@@ -1,12 +1,18 @@
 //! Data bases and directories that are stopped, silent, cut off in the middle of a reply and corrupt while mail comes in:
 //! no mail is refused for good, returned or lost because of that, and other deliveries go on.
 
-#![cfg(all(feature = "sqlite", feature = "postgres", feature = "redis", feature = "ldap"))]
+#![cfg(all(
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "redis",
+    feature = "ldap"
+))]
 
 use crate::common::{
     Postrider,
     client::Client,
-    databases::{Postgres, Redis, Slapd},
+    databases::{MariaDb, Postgres, Redis, Slapd},
     free_address,
     load::{MESSAGES, all_arrived, damage, send_all},
     proxy::{Proxy, Upstream},
@@ -128,6 +134,32 @@ fn a_postgresql_that_is_killed_or_stopped_is_a_temporary_error() {
     assert!(rcpt(&daemon, "listed").starts_with("250"));
     server.restart();
     until("the map answers again", || rcpt(&daemon, "joe").starts_with("250"));
+}
+
+fn mariadb() -> Option<MariaDb> {
+    MariaDb::start(&[
+        "CREATE TABLE person (name varchar(99))",
+        "INSERT INTO person VALUES ('joe@mx.test'), ('ann@mx.test')",
+    ])
+}
+
+#[test]
+fn a_failing_mariadb_loses_no_mail() {
+    let Some(server) = mariadb() else { return };
+    fs::write(server.dir.path().join("map.secret"), "s3cret\n").unwrap();
+    let secret = server.dir.path().join("map.secret").display().to_string();
+    let query = QUERY.replace("$1", "?");
+    through_a_proxy(Upstream::Tcp(server.address), |address| {
+        format!("mysql = \"mysql://mail@{address}/mail\"\nsecret = \"file:{secret}\"\n{query}")
+    });
+}
+
+#[test]
+fn a_mariadb_that_is_killed_or_stopped_is_a_temporary_error() {
+    let Some(mut server) = mariadb() else { return };
+    let map = format!("mysql = \"{}\"\n{}", server.here(), QUERY.replace("$1", "?"));
+    let daemon = daemon(tempfile::tempdir().unwrap(), &map);
+    killed_and_stopped(&daemon, &mut server, |server| &mut server.process, MariaDb::restart);
 }
 
 fn redis() -> Option<Redis> {

@@ -1,11 +1,17 @@
 //! Maps in data bases and directories, with the real servers. A server that is not installed is counted as skipped.
 
-#![cfg(all(feature = "sqlite", feature = "postgres", feature = "redis", feature = "ldap"))]
+#![cfg(all(
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "redis",
+    feature = "ldap"
+))]
 
 use crate::common::{
     Postrider,
     client::Client,
-    databases::{Postgres, Redis, Slapd},
+    databases::{MariaDb, Postgres, Redis, Slapd},
     free_address,
 };
 use std::{
@@ -168,6 +174,54 @@ fn postgresql_answers_over_a_socket_and_over_tls_with_a_password() {
 }
 
 #[test]
+fn mariadb_answers_over_a_socket_and_over_tls_with_a_password() {
+    let statements = [
+        "CREATE TABLE alias (address varchar(99), target text, number int, day date)",
+        "INSERT INTO alias VALUES ('joe@b.test', 'jane@b.test', 7, now()), ('list@b.test', 'jane@b.test', 7, now())",
+        "INSERT INTO alias VALUES ('list@b.test', 'ann@b.test', 7, now()), ('null@b.test', NULL, 7, now())",
+    ];
+    let Some(server) = MariaDb::start(&statements) else { return };
+    let map = |connection: &str, query: &str, more: &str| {
+        format!("[map.a]\nmysql = \"{connection}\"\nquery = \"{query}\"\n{more}")
+    };
+    let query = "SELECT target FROM alias WHERE address = ?";
+    let site = Folder::new(&map(&server.here(), query, ""));
+    finds(&site);
+    assert_eq!(site.query("null@b.test"), None);
+    site.configure(&map(
+        &server.here(),
+        "SELECT number FROM alias WHERE address = ? OR target = ? LIMIT 1",
+        "",
+    ));
+    assert_eq!(site.query("ann@b.test").as_deref(), Some("7"), "each parameter is the key");
+    for (query, told) in [
+        ("SELECT target, number FROM alias WHERE address = ?", "2 columns"),
+        ("SELECT target FROM alias WHERE address = '?'", "no parameter"),
+        ("SELECT target FROM absent WHERE address = ?", "doesn't exist (1146)"),
+    ] {
+        site.configure(&map(&server.here(), query, ""));
+        let said = site.fails(&["check"]);
+        assert!(said.contains(told), "{query}: {said}");
+    }
+    site.configure(&map(&server.here(), "SELECT day FROM alias WHERE address = ?", ""));
+    assert!(site.fails(&["query", "map:a", "joe@b.test"]).contains("write CAST"));
+    let far = format!("mysql://mail@{}/mail", server.address);
+    let secret = "secret = \"file:map.secret\"\n";
+    site.configure(&map(&far, query, secret));
+    finds(&site);
+    // The certificate is verified unless the configuration says otherwise.
+    let encrypted = format!("{far}?require_ssl=true");
+    site.configure(&map(&encrypted, query, secret));
+    let said = site.fails(&["check"]);
+    assert!(said.contains("invalid peer certificate"), "{said}");
+    site.configure(&map(&encrypted, query, &format!("{secret}{}", authority(server.dir.path()))));
+    finds(&site);
+    fs::write(site.dir.path().join("map.secret"), "wrong\n").unwrap();
+    let said = site.fails(&["check"]);
+    assert!(said.contains("Access denied"), "{said}");
+}
+
+#[test]
 fn redis_answers() {
     let Some(server) = Redis::start(&["--requirepass", "s3cret"]) else { return };
     server.say(&[
@@ -249,6 +303,67 @@ fn a_directory_answers() {
     site.configure(&map(filter, bind));
     fs::write(site.dir.path().join("map.secret"), "wrong\n").unwrap();
     assert!(site.fails(&["check"]).contains("invalidCredentials"));
+}
+
+#[test]
+fn a_directory_verifies_the_passwords_of_logins() {
+    let people: &[(&str, &[&str])] = &[
+        ("joe", &["mail: joe@b.test", "uid: Joe", "userPassword: right"]),
+        ("two", &["mail: two@b.test", "uid: two", "uid: zwei", "userPassword: right"]),
+        ("same", &["mail: same@b.test", "uid: one", "userPassword: right"]),
+        ("again", &["mail: same@b.test", "uid: other", "userPassword: right"]),
+        ("none", &["mail: none@b.test", "uid: none"]),
+    ];
+    let Some(mut server) = Slapd::start(people) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("map.secret"), "s3cret\n").unwrap();
+    let listener = free_address();
+    let text = format!(
+        "[[listen]]\naddress = \"{listener}\"\nkind = \"submission\"\n[log]\nfile = \"mail.log\"\n\
+         [relay]\nnetworks = [\"192.0.2.0/24\"]\n[auth]\nallow_clear_text = true\nmax_failures = 1000\n\
+         users = \"bind:people\"\n[map.people]\nldap = \"ldap://{}\"\nbase = \"dc=b,dc=test\"\n\
+         filter = \"(|(uid={{key}})(mail={{key}}))\"\nattribute = \"uid\"\n\
+         bind = \"cn=admin,dc=b,dc=test\"\nsecret = \"file:map.secret\"\ntimeout = \"2s\"\n",
+        server.address
+    );
+    let daemon = Postrider::start_in(dir, free_address(), &text);
+    let log_in = |user: &str, password: &str| {
+        let mut client = Client::connect(listener).unwrap();
+        let response = data_encoding::BASE64.encode(format!("\0{user}\0{password}").as_bytes());
+        client.say(&format!("AUTH PLAIN {response}")).unwrap().1
+    };
+    for user in ["joe", "JOE@b.test"] {
+        assert!(log_in(user, "right").starts_with("235 2.7.0"), "{}", log_in(user, "right"));
+    }
+    for (user, password) in [
+        ("joe", "wrong"),
+        ("joe", ""),
+        ("nobody", "right"),
+        ("none", "right"),
+        ("*", "right"),
+        ("joe)(uid=*", "right"),
+    ] {
+        let reply = log_in(user, password);
+        assert!(
+            reply.starts_with("535 5.7.8") || password.is_empty() && reply.starts_with("501"),
+            "{user}: {reply}"
+        );
+    }
+    // Who they are is not known.
+    for user in ["same@b.test", "two"] {
+        assert!(log_in(user, "right").starts_with("454 4.7.0"), "{user}: {}", log_in(user, "right"));
+    }
+    let test = |password: &str| daemon.run(&["auth", "test", "joe@b.test"], password);
+    let right = test("right\n");
+    assert!(String::from_utf8_lossy(&right.stdout).contains("joe: right"), "{right:?}");
+    assert_eq!(test("wrong\n").status.code(), Some(77));
+    server.process.kill();
+    assert!(log_in("joe", "right").starts_with("454 4.7.0"));
+    server.restart();
+    crate::common::until("the directory answers again", || log_in("joe", "right").starts_with("235"));
+    let log = fs::read_to_string(daemon.dir.path().join("mail.log")).unwrap();
+    assert!(log.contains("\"login\":\"joe\""), "the name of the login is that of the entry: {log}");
+    assert!(!log.contains("right"), "{log}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod exim;
 mod explained;
 mod generated;
 pub(crate) mod machine;
-mod postfix;
+pub(crate) mod postfix;
 mod sendmail;
 mod tables;
 mod verify;

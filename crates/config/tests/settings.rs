@@ -269,9 +269,15 @@ fn every_set_up_of_the_guides_is_a_valid_file() {
             fs::create_dir_all(dir.path().join(folder)).unwrap();
         }
         certify(dir.path(), "fullchain.pem", "privkey.pem");
+        fs::copy(dir.path().join("fullchain.pem"), dir.path().join("ldap-ca.pem")).unwrap();
+        for name in ["mysql.secret", "ldap.secret", "dkim-keys", "domains"] {
+            fs::write(dir.path().join(name), "example.com x\n").unwrap();
+        }
         let text = fs::read_to_string(set_up.join("postrider.toml")).unwrap();
-        let text =
-            text.replace("/etc/letsencrypt/live/mx.example.com/", "").replace("/etc/aliases", "aliases");
+        let mut text = text.replace("/etc/aliases", "aliases").replace("/etc/postrider/", "");
+        for host in ["mx.example.com", "mx.example.edu"] {
+            text = text.replace(&format!("/etc/letsencrypt/live/{host}/"), "");
+        }
         let text = text.replace("user = \"postrider\"", "user = \"nobody\"");
         loaded(dir.path(), &text.replace("/var/", &format!("{}/", dir.path().display())));
     }

@@ -20,6 +20,8 @@ impl Drop for Background {
         let pid = rustix::process::Pid::from_child(&self.0);
         // One that a test has stopped ends when it continues.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+        // MariaDB waits for this one.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::CONT);
         let _ = self.0.wait();
     }
@@ -250,6 +252,106 @@ fn postgres_programs() -> Option<PathBuf> {
     bins.filter(|bin| bin.join("initdb").is_file()).max()
 }
 
+/// MariaDB on a port with TLS and a Unix socket, with the database `mail` and the user `mail`, whose password is `s3cret` over TCP.
+pub struct MariaDb {
+    pub dir: tempfile::TempDir,
+    socket: PathBuf,
+    pub address: SocketAddr,
+    pub process: Background,
+}
+
+impl MariaDb {
+    /// Makes a database with these statements, and starts it; none if it is not installed.
+    pub fn start(statements: &[&str]) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("maria.sock");
+        Self::start_in(dir, socket, statements)
+    }
+
+    /// The same, where its files and its socket are to be.
+    pub fn start_in(dir: tempfile::TempDir, socket: PathBuf, statements: &[&str]) -> Option<Self> {
+        let address = free_address();
+        let at = dir.path();
+        certificate(at);
+        let server = program("mariadbd")?;
+        let base = Path::new(server.get_program()).ancestors().nth(2)?.to_owned();
+        let first = [
+            "CREATE DATABASE mail",
+            "CREATE USER mail@localhost",
+            "CREATE USER mail@127.0.0.1 IDENTIFIED BY 's3cret'",
+            "GRANT SELECT ON *.* TO mail@localhost, mail@127.0.0.1",
+            "USE mail",
+        ];
+        let lines = first.iter().chain(statements).map(|statement| format!("{statement};\n"));
+        fs::write(at.join("first.sql"), lines.collect::<String>()).unwrap();
+        if rustix::process::geteuid().is_root() {
+            unix::chown(at, Some(NOBODY), Some(NOBODY)).unwrap();
+            for name in ["first.sql", "server.pem", "server.key"] {
+                unix::chown(at.join(name), Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+        }
+        let mut install = as_nobody(&base.join("bin/mariadb-install-db"));
+        install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+        install.args(["--skip-name-resolve", "--force"]);
+        install.arg(format!("--basedir={}", base.display()));
+        install.arg(format!("--datadir={}", at.join("data").display()));
+        run(libraries_of(&server, &mut install).current_dir(at), "");
+        let first = format!("--init-file={}", at.join("first.sql").display());
+        let process = Self::launch(at, &socket, address, &[&first]);
+        Some(Self { dir, socket, address, process })
+    }
+
+    fn launch(dir: &Path, socket: &Path, address: SocketAddr, options: &[&str]) -> Background {
+        let server = program("mariadbd").unwrap();
+        let mut command = as_nobody(Path::new(server.get_program()));
+        let base = Path::new(server.get_program()).ancestors().nth(2).unwrap();
+        let file = |name: &str| dir.join(name).display().to_string();
+        command.args(["--no-defaults", "--bind-address=127.0.0.1", "--skip-name-resolve"]);
+        command.arg("--performance-schema=OFF");
+        for (option, value) in [
+            ("basedir", base.display().to_string()),
+            ("datadir", file("data")),
+            ("socket", socket.display().to_string()),
+            ("pid-file", file("pid")),
+            ("log-error", file("log")),
+            ("port", address.port().to_string()),
+            ("ssl-cert", file("server.pem")),
+            ("ssl-key", file("server.key")),
+        ] {
+            command.arg(format!("--{option}={value}"));
+        }
+        command.args(options).current_dir(dir).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = Background(libraries_of(&server, &mut command).spawn().unwrap());
+        // It listens when the statements are done.
+        until("MariaDB listens", || UnixStream::connect(socket).is_ok());
+        process
+    }
+
+    /// Kills the server, and starts it again.
+    pub fn restart(&mut self) {
+        self.process.kill();
+        let _ = fs::remove_file(&self.socket);
+        self.process = Self::launch(self.dir.path(), &self.socket, self.address, &[]);
+    }
+
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The connection over the Unix socket.
+    pub fn here(&self) -> String {
+        format!("mysql://mail@localhost/mail?socket={}", self.socket().display())
+    }
+}
+
+/// Lets a command find the libraries that a program has with it.
+fn libraries_of<'c>(program: &Command, command: &'c mut Command) -> &'c mut Command {
+    for (name, value) in program.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    command
+}
+
 /// OpenLDAP's slapd on a port, with the suffix `dc=b,dc=test` and the administrator `cn=admin,dc=b,dc=test` (`s3cret`).
 pub struct Slapd {
     pub dir: tempfile::TempDir,
@@ -273,13 +375,13 @@ impl Slapd {
             .map(|target| target.join("interop/etc/ldap/schema"))
             .filter(|unpacked| unpacked.is_dir())
             .unwrap_or_else(|| "/etc/ldap/schema".into());
-        let includes: String = ["core", "cosine", "inetorgperson"]
+        let includes: String = ["core", "cosine", "inetorgperson", "misc"]
             .map(|name| format!("include {}/{name}.schema\n", schema.display()))
             .concat();
         let config = format!(
             "{includes}pidfile {at}/pid\nTLSCertificateFile {at}/server.pem\nTLSCertificateKeyFile {at}/server.key\n\
              database ldif\nsuffix \"dc=b,dc=test\"\nrootdn \"cn=admin,dc=b,dc=test\"\n\
-             rootpw s3cret\ndirectory {at}/entries\naccess to * by users read by * none\n"
+             rootpw s3cret\ndirectory {at}/entries\naccess to attrs=userPassword by anonymous auth by * none\naccess to * by users read by * none\n"
         );
         fs::create_dir(dir.path().join("entries")).unwrap();
         fs::write(dir.path().join("slapd.conf"), config).unwrap();

@@ -9,7 +9,13 @@ use super::{
     postfix, tables,
     world::{SERVER, World},
 };
-use crate::common::{databases::Postgres, envelopes::named, program, session::connect_from, until};
+use crate::common::{
+    databases::{MariaDb, Postgres},
+    envelopes::named,
+    program,
+    session::connect_from,
+    until,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -38,8 +44,8 @@ enum Form {
 use Form::{Map, Names, Networks, One};
 
 /// Kinds of tables.
-const KINDS: [&str; 8] =
-    ["texthash", "proxy:texthash", "hash", "inline", "regexp", "pcre", "sqlite", "pgsql"];
+const KINDS: [&str; 9] =
+    ["texthash", "proxy:texthash", "hash", "inline", "regexp", "pcre", "sqlite", "pgsql", "mysql"];
 
 const fn rule(name: &'static str, one_in: usize, form: Form) -> Rule {
     Rule { name, one_in, form }
@@ -360,7 +366,7 @@ impl Set {
     }
 
     /// Writes the settings.
-    fn write(&self, Bench { machine, postgres, .. }: &Bench) {
+    fn write(&self, Bench { machine, postgres, mariadb, .. }: &Bench) {
         let mut text = String::new();
         let mut files = 0;
         for (name, items) in &self.settings {
@@ -390,6 +396,11 @@ impl Set {
                         Item::Table { kind: kind @ "pgsql", entries } => {
                             let postgres = postgres.as_ref().expect("sets without it are left out");
                             tables::pgsql(machine, postgres, &place, entries);
+                            format!("{kind}:/etc/{place}")
+                        }
+                        Item::Table { kind: kind @ "mysql", entries } => {
+                            let mariadb = mariadb.as_ref().expect("sets without it are left out");
+                            tables::mysql(machine, mariadb, &place, entries);
                             format!("{kind}:/etc/{place}")
                         }
                         Item::Table { kind, entries } => {
@@ -431,11 +442,12 @@ impl Set {
             is_there
                 && (kind != "sqlite" || program("sqlite3").is_some())
                 && (kind != "pgsql" || bench.postgres.is_some() && program("psql").is_some())
+                && (kind != "mysql" || bench.mariadb.is_some() && program("mariadb").is_some())
         };
         let items = self.settings.iter().flat_map(|(_, items)| items);
         items
             .filter_map(|item| match item {
-                Item::Table { kind: kind @ ("pcre" | "sqlite" | "pgsql"), .. } => Some(*kind),
+                Item::Table { kind: kind @ ("pcre" | "sqlite" | "pgsql" | "mysql"), .. } => Some(*kind),
                 _ => None,
             })
             .all(has)
@@ -508,6 +520,7 @@ struct Bench {
     machine: Machine,
     world: World,
     postgres: Option<Postgres>,
+    mariadb: Option<MariaDb>,
     /// The number of comparisons so far.
     round: usize,
 }
@@ -724,7 +737,8 @@ pub(crate) fn check() -> Option<()> {
     let world = World::start(certificates.path())?;
     let files = [("postfix/main.cf", BASE.to_owned()), ("postfix/boxes", BOXES.to_owned())];
     let machine = postfix::machine(&files)?;
-    let mut bench = Bench { machine, world, postgres: Postgres::start(""), round: 0 };
+    let (postgres, mariadb) = (Postgres::start(""), MariaDb::start(&[]));
+    let mut bench = Bench { machine, world, postgres, mariadb, round: 0 };
     let (seed, count) = (seed(), number("POSTRIDER_TEST_COUNT").unwrap_or(5));
     let most = number("POSTRIDER_TEST_SMALL").unwrap_or(1);
     let mut dice = Dice::new(seed);

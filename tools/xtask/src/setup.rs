@@ -75,7 +75,7 @@ const fn go(file: &'static str, package: &'static str, purpose: &'static str) ->
 const PEBBLE: &str = "github.com/letsencrypt/pebble/v2";
 const PEBBLE_VERSIONS: [&str; 2] = ["v2.10.1", "v2.4.0"];
 
-const WANTED: [Wanted; 44] = [
+const WANTED: [Wanted; 49] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
@@ -107,7 +107,9 @@ const WANTED: [Wanted; 44] = [
     server("postfix/postfix-pcre.so", "postfix-pcre", "patterns of Perl in tables to import"),
     server("postfix/postfix-sqlite.so", "postfix-sqlite", "tables in SQLite to import"),
     server("postfix/postfix-pgsql.so", "postfix-pgsql", "tables in PostgreSQL to import"),
+    server("postfix/postfix-mysql.so", "postfix-mysql", "tables in MariaDB to import"),
     server("dovecot/lmtp", "dovecot-lmtpd", "takes mail by LMTP"),
+    server("dovecot/modules/libdriver_mysql.so", "dovecot-mysql", "users in MariaDB"),
     tool("openssl", "openssl", "a client with a certificate"),
     tool("go", "golang-go", "a client that is not ours: net/smtp"),
     tool("pip3", "python3-pip", "installs scramp"),
@@ -137,8 +139,11 @@ const WANTED: [Wanted; 44] = [
         place: Place::Servers,
         purpose: "maps in PostgreSQL",
     },
+    server("mariadbd", "mariadb-server-core", "maps in MySQL and MariaDB"),
+    server("mariadb", "mariadb-client-core", "makes tables in MariaDB"),
     server("redis-server", "redis-server", "maps in Redis"),
     server("slapd", "slapd", "maps in a directory"),
+    server("rspamd", "rspamd", "a filter of spam"),
     server("opendkim", "opendkim", "a filter that signs and verifies"),
 ];
 
