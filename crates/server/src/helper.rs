@@ -19,6 +19,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use tokio::sync::Semaphore;
 
 /// The program itself, also after its file was replaced by a newer one.
 const SELF: &str = "/proc/self/exe";
@@ -84,8 +85,21 @@ impl HelperProcess {
     }
 }
 
+/// Files of users that are read at a time: each costs a process, and strangers choose the names.
+const FORWARDS_MAX: usize = 8;
+
 /// Has the helper read files of users.
-pub struct Forwards(pub Arc<Helper>);
+pub struct Forwards {
+    helper: Arc<Helper>,
+    permits: Semaphore,
+}
+
+impl Forwards {
+    /// Asks this helper.
+    pub fn new(helper: Arc<Helper>) -> Self {
+        Self { helper, permits: Semaphore::new(FORWARDS_MAX) }
+    }
+}
 
 impl ForwardFiles for Forwards {
     fn read<'a>(&'a self, user: &'a str) -> Answer<'a, Result<Option<String>, String>> {
@@ -93,7 +107,10 @@ impl ForwardFiles for Forwards {
         if user.len() > 32 || user.contains('@') {
             return Answer::Ready(Ok(None));
         }
-        Answer::later(self.0.forward(user))
+        Answer::later(async move {
+            let _permit = self.permits.acquire().await.map_err(|error| error.to_string())?;
+            self.helper.forward(user).await
+        })
     }
 }
 
