@@ -122,6 +122,7 @@ impl Run {
             queued_bytes_max: 12 * 1024,
             outcome_delay: Duration::ZERO,
             read_threads: 1,
+            commit_window: None,
         };
         let capacity_bytes = if rng.chance(20) { segment_bytes * (9 + rng.below(6)) } else { u64::MAX };
         Self {

@@ -306,6 +306,7 @@ impl World {
             queued_bytes_max: if self.is_wide() { 512 * 1024 } else { 24 * 1024 },
             outcome_delay: Duration::ZERO,
             read_threads: 1,
+            commit_window: None,
         };
         let failed = |disk: &SimDisk, what: String| if disk.is_well() { Err(what) } else { Ok(None) };
         let disk = self.mutant.over(self.disk.clone());
