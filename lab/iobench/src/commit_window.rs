@@ -40,6 +40,10 @@ pub struct CommitWindowArgs {
     /// Octets of the content of each
     #[arg(short = 'l', value_name = "BYTES", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..=200_000))]
     length: u32,
+    /// The mean time that a session pauses before each message, from half of it to half more: messages then arrive one by one, and not as
+    /// many as a disk can take
+    #[arg(long, value_name = "MS", default_value = "0", value_parser = clap::value_parser!(u32).range(..=10_000))]
+    pause: u32,
     /// Keep content in a file of its own in this directory, as on another disk; a commit syncs both files at once. Postrider's log has no such form
     /// and is left out
     #[arg(long, value_name = "DIRECTORY")]
@@ -209,9 +213,10 @@ fn fixed(args: &CommitWindowArgs, sessions: u32, window: Duration, files: &Files
     thread::scope(|scope| {
         let committer = scope.spawn(|| commit(&shared, files, window));
         let works: Vec<_> = shares(args.messages, sessions)
-            .map(|count| {
-                let shared = &shared;
-                scope.spawn(move || append(shared, count))
+            .zip(0..)
+            .map(|(count, number)| {
+                let (shared, pauses) = (&shared, Pauses::new(args.pause, number));
+                scope.spawn(move || append(shared, count, pauses))
             })
             .collect();
         let mut times = Times::default();
@@ -234,10 +239,37 @@ fn shares(messages: u32, sessions: u32) -> impl Iterator<Item = u32> {
     (0..sessions).map(move |i| messages / sessions + u32::from(i < messages % sessions))
 }
 
+/// The pauses of a session, the same in each run.
+struct Pauses {
+    mean: Duration,
+    state: u64,
+}
+
+impl Pauses {
+    fn new(mean_ms: u32, session: u64) -> Self {
+        Self {
+            mean: Duration::from_millis(mean_ms.into()),
+            state: session.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+        }
+    }
+
+    /// Waits before a message; not at all without a mean.
+    fn wait(&mut self) {
+        if self.mean.is_zero() {
+            return;
+        }
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let share = (self.state >> 40) as f64 / f64::from(1 << 24);
+        thread::sleep(self.mean.mul_f64(0.5 + share));
+    }
+}
+
 /// A session: appends, and waits until that is durable.
-fn append(shared: &Shared, count: u32) -> Times {
+fn append(shared: &Shared, count: u32, mut pauses: Pauses) -> Times {
     let mut times = Times::default();
     for _ in 0..count {
+        pauses.wait();
         let begin = Instant::now();
         let mut log = shared.lock();
         log.appended += 1;
@@ -292,13 +324,15 @@ fn adaptive(args: &CommitWindowArgs, sessions: u32, place: &Path) -> Result<Roun
     let before = spool.pressure().commit_count;
     let begin = Instant::now();
     let times = thread::scope(|scope| {
-        let session = |count: u32| {
+        let session = |(count, number): (u32, u64)| {
+            let mut pauses = Pauses::new(args.pause, number);
             let (spool, factory, content) = (&spool, &factory, &content);
             scope.spawn(move || -> Result<Times, String> {
                 let runtime =
                     tokio::runtime::Builder::new_current_thread().build().map_err(|e| e.to_string())?;
                 let mut times = Times::default();
                 for _ in 0..count {
+                    pauses.wait();
                     let begin = Instant::now();
                     let message =
                         factory.lock().unwrap_or_else(PoisonError::into_inner).message(content.clone());
@@ -309,7 +343,7 @@ fn adaptive(args: &CommitWindowArgs, sessions: u32, place: &Path) -> Result<Roun
                 Ok(times)
             })
         };
-        let works: Vec<_> = shares(args.messages, sessions).map(session).collect();
+        let works: Vec<_> = shares(args.messages, sessions).zip(0..).map(session).collect();
         let mut times = Times::default();
         for work in works {
             times.add(&work.join().map_err(|_| "a session panicked")??);

@@ -159,8 +159,8 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, Failure> {
         eprintln!("not on the page, because there is no record of them: {}", unmeasured.join(", "));
     }
     let records = args.records.as_ref().or(args.publish.as_ref());
-    if let Some(place) = records {
-        let page = place.join(against::NAME);
+    {
+        let page = records.unwrap_or(&results).join(against::NAME);
         let then = page.is_file().then(|| Published::read(&page)).transpose()?;
         let lost: Vec<&str> = then.iter().flat_map(|then| then.lost_steps(&kept)).collect();
         if !lost.is_empty() {
