@@ -85,7 +85,18 @@ fn logins_that_cannot_work_are_shown() {
     let no_auth = problems(
         "hostname = \"mx.test\"\n[[listen]]\naddress = \"127.0.0.1\"\nkind = \"submission\"\nauth = false\n",
     );
-    golden("logins.txt", &[no_users, no_store, no_file, no_auth].join("\n"));
+    let bind = |auth: &str, map: &str| {
+        problems(&format!("hostname = \"mx.test\"\n[auth]\nusers = \"bind:people\"\n{auth}{map}"))
+    };
+    let ldap = "[map.people]\nbase = \"dc=b\"\nattribute = \"uid\"\nfilter = \"(uid={key})\"\nldap = ";
+    let directories = [
+        bind("", ""),
+        bind("mechanisms = [\"plain\", \"scram-sha-256\"]\n", &format!("{ldap}\"ldaps://b.test\"\n")),
+        bind("", &format!("{ldap}\"ldap://b.test\"\n")),
+        bind("", "[map.people]\nredis = \"127.0.0.1:1\"\n"),
+    ];
+    let all = [no_users, no_store, no_file, no_auth].into_iter().chain(directories);
+    golden("logins.txt", &all.collect::<Vec<_>>().join("\n"));
 }
 
 #[test]

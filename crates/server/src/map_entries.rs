@@ -1,6 +1,6 @@
 //! Warnings of entries in text maps that no look-up can find, or whose value has no meaning.
 
-use config::Settings;
+use config::{MappedHop, Settings};
 use mail::{ClientCertificate, Domain, Mailbox};
 use maps::{
     FileFault, Kind, Reference,
@@ -33,6 +33,8 @@ enum Use {
     RouteSenders,
     /// Addresses, domains, domains behind a dot, and users in front of an `@`.
     RuleAddresses,
+    /// Recipients, with their next hops.
+    NextHops,
 }
 
 /// The fault of an entry, and what to write in its place.
@@ -46,7 +48,7 @@ pub(crate) fn warnings(settings: &Settings) -> Vec<(Reference, FileFault)> {
             seen.push(one);
         }
     }
-    seen.into_iter().flat_map(|(of, reference)| warnings_of(of, reference)).collect()
+    seen.into_iter().flat_map(|(of, reference)| warnings_of(of, reference, settings)).collect()
 }
 
 /// The maps of a configuration, each with what it is looked up for.
@@ -58,6 +60,8 @@ fn uses(settings: &Settings) -> Vec<(Use, &Reference)> {
         "local.users" => Some(Use::Users),
         "auth.certificates" => Some(Use::Certificates),
         "route.senders" => Some(Use::RouteSenders),
+        "route.recipients" => Some(Use::Addresses),
+        "route.next_hop" => Some(Use::NextHops),
         "addresses.canonical"
         | "addresses.virtual"
         | "addresses.generic"
@@ -85,21 +89,30 @@ fn uses(settings: &Settings) -> Vec<(Use, &Reference)> {
     own.chain(of_rules).collect()
 }
 
-fn warnings_of(of: Use, reference: &Reference) -> Vec<(Reference, FileFault)> {
+fn warnings_of(of: Use, reference: &Reference, settings: &Settings) -> Vec<(Reference, FileFault)> {
     let Reference::File(Kind::Text, path) = reference else { return Vec::new() };
     // A file that cannot be read is an error elsewhere.
     let text = maps::read_text(path).unwrap_or_default();
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let found = TextTable::entries(text).filter_map(|entry| fault_of(of, &entry));
+    let is_route = |name: &str| {
+        let named = settings.routes.iter().find(|route| route.label.as_deref() == Some(name));
+        named.is_some_and(|route| route.next_hop_maps().is_empty())
+    };
+    let found = TextTable::entries(text).filter_map(|entry| fault_of(of, &entry, &is_route));
     found.take(ENTRIES_MAX).map(|fault| (reference.clone(), fault)).collect()
 }
 
 /// Returns the fault of an entry with its place.
-fn fault_of(of: Use, entry: &TextEntry<'_>) -> Option<FileFault> {
+fn fault_of(of: Use, entry: &TextEntry<'_>, is_route: &dyn Fn(&str) -> bool) -> Option<FileFault> {
     let key = &*mail::fold(&entry.key);
     let fault = match of {
         Use::Senders => {
             let (what, help) = senders(&entry.value)?;
+            return Some(FileFault { what, help, ..entry.place() });
+        }
+        Use::NextHops => {
+            let what = MappedHop::parse(&entry.value, is_route).err()?;
+            let help = format!("mail for `{}` is deferred until then", entry.key);
             return Some(FileFault { what, help, ..entry.place() });
         }
         Use::Clients => client(key),
@@ -295,7 +308,7 @@ mod tests {
 
     /// The faults of a file: line, column, and what to write.
     fn faults(of: Use, text: &str) -> Vec<(usize, usize, String)> {
-        let found = TextTable::entries(text).filter_map(|entry| fault_of(of, &entry));
+        let found = TextTable::entries(text).filter_map(|entry| fault_of(of, &entry, &|name| name == "hub"));
         found.map(|fault| (fault.line, fault.column, fault.help)).collect()
     }
 
@@ -330,6 +343,15 @@ mod tests {
             ],
         );
         are(Use::Users, "joe\njoe@a.test\n@a.test\n", &[(3, 1, "each user")]);
+    }
+
+    #[test]
+    fn next_hops_that_cannot_be_used_are_told_before_mail_waits_for_them() {
+        are(
+            Use::NextHops,
+            "a.test smtp:[b.test]:26\njoe@a.test hub\n* :\nc.test hop\nd.test smtp:[x\n.e.test error:no\n",
+            &[(4, 8, "mail for `c.test`"), (5, 8, "is deferred"), (6, 9, "`.e.test`")],
+        );
     }
 
     #[test]

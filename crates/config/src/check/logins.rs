@@ -125,6 +125,21 @@ impl Check<'_, '_> {
         let by_dovecot = matches!(s.auth.users, Some(UserStore::Dovecot(_)));
         let tokens = s.oauth.introspection.is_some() || self.has_failed("oauth.introspection") || by_dovecot;
         let key = "auth.mechanisms";
+        let scram = s
+            .auth
+            .mechanisms
+            .iter()
+            .flatten()
+            .find(|one| one.as_str().to_ascii_lowercase().starts_with("scram"));
+        if let (Some(UserStore::Bind(_)), Some(scram)) = (&s.auth.users, scram) {
+            let what = format!("no directory verifies passwords of {}", scram.as_str());
+            self.problem(
+                key,
+                what,
+                "it needs the password itself",
+                "write [\"plain\", \"login\"], or remove the key",
+            );
+        }
         if names(SaslMechanism::External) && !asks {
             let help = "write client_certificates = \"ask\" in a [[listen]], or remove it";
             self.problem(key, "no listener asks for certificates".to_owned(), "\"external\" needs one", help);

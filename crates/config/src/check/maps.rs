@@ -1,7 +1,7 @@
 //! Checks of maps: those that are referred to exist, and each look-up ends.
 
 use super::Check;
-use crate::{domain::DomainPattern, route::Route, settings::Settings};
+use crate::{domain::DomainPattern, route::Route, settings::Settings, users::UserStore};
 use maps::{Kind, Reference};
 use std::time::Duration;
 
@@ -81,6 +81,9 @@ impl Check<'_, '_> {
         let what = format!("`{key}` uses \"map:{name}\", which is not defined");
         let known: Vec<String> = s.maps.iter().map(|map| format!("\"map:{}\"", map.name)).collect();
         let help = match &known[..] {
+            _ if key == "auth.users" && matches!(s.auth.users, Some(UserStore::Bind(_))) => {
+                format!("add [map.{name}] with ldap = \"ldaps://host\"")
+            }
             [] => format!("add [map.{name}] with socketmap = \"unix:/path\""),
             known => format!("add [map.{name}], or write one of {}", known.join(", ")),
         };

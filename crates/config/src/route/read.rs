@@ -53,7 +53,9 @@ impl Reading<'_> {
             let given = table.get_ref().get("domains");
             let is_by_recipient = !keys.recipients.is_empty() || !keys.next_hop.is_empty();
             match given.map(|found| (found.span(), found.get_ref().as_array())) {
-                None if table.get_ref().contains_key("name") => {}
+                None if ["name", "recipients", "next_hop"]
+                    .iter()
+                    .any(|key| table.get_ref().contains_key(*key)) => {}
                 _ if is_by_recipient => {}
                 None => self.missing(table.span(), "domains", DOMAINS),
                 Some((span, Some(items))) if items.is_empty() => {

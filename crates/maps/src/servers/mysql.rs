@@ -31,6 +31,9 @@ pub(crate) struct Session {
 pub(crate) fn fault(connection: &str) -> Option<(String, &'static str)> {
     const FORM: &str = "write \"mysql://postrider@localhost/mail?socket=/run/mysqld/mysqld.sock\" or \"mysql://postrider@db.example.com/mail\"";
     let missing = |what: &str| Some((format!("the {what} is missing"), FORM));
+    if !connection.contains("://") {
+        return Some(("not a connection to MySQL".to_owned(), FORM));
+    }
     match Opts::from_url(connection) {
         // A password could be part of what the library cannot read.
         Err(UrlError::Parse(why)) => Some((why.to_string(), FORM)),
@@ -173,7 +176,7 @@ mod tests {
             assert_eq!(fault(good), None, "{good}");
         }
         for (bad, what) in [
-            ("host=localhost", "relative URL without a base"),
+            ("host=localhost user=x", "not a connection to MySQL"),
             ("postgresql://u@db.test/mail", "not a connection to MySQL"),
             ("mysql://u:hushhush@db.test/mail", "passwords must not be in this file"),
             ("mysql://db.test/mail", "the user is missing"),
