@@ -127,15 +127,24 @@ fn written(rows: &[Row], verdicts: &BTreeMap<String, String>, record: &Record) -
          tables of the papers themselves are next to those files.\n\n",
     );
     let works = rows.iter().filter(|row| state(record.trial(row.number)) == "works").count();
+    let mut builds = BTreeMap::<&str, usize>::new();
+    rows.iter()
+        .filter_map(|row| record.trial(row.number))
+        .for_each(|trial| *builds.entry(&trial.commit).or_default() += 1);
+    let mut builds: Vec<(&str, usize)> = builds.into_iter().collect();
+    builds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let builds: Vec<String> = builds.iter().map(|(commit, count)| format!("{count} of {commit}")).collect();
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
         "{works} of {} rows work: their commands succeeded when `cargo xtask rows` last ran them, most at a \
-         reduced size (`try` in that file). The verdict says whether `postlab reproduce` \
+         reduced size (`try` in that file), with builds of several commits: {}. A commit that the repository does not have was \
+         rewritten before it was published. The verdict says whether `postlab reproduce` \
          finds the direction of the row's findings again ([how, and with which figures](results/reproduce.md)). \
          A row has no verdict if it is a tool or a method, if its text has no figure, if its figures depend on the \
          machine or are answered by Postrider alone, or if the page has not measured it yet.\n",
         rows.len(),
+        builds.join(", "),
     );
     let mut counts = BTreeMap::<&str, usize>::new();
     verdicts.values().for_each(|verdict| *counts.entry(verdict).or_default() += 1);
