@@ -212,6 +212,10 @@ pub fn warnings(settings: &Settings, own: Uid) -> Vec<String> {
             warnings.push(waits(&format!("mail of the route \"{name}\"")));
         }
     }
+    if settings.addresses.forward && !own.is_root() {
+        let text = "`addresses.forward` counts for the daemon's user only: only a daemon that root has started can read the files of others";
+        warnings.push(text.to_owned());
+    }
     // Without a user of its own, a program runs as the daemon's user, which must not be root.
     let has_user = !own.is_root() || settings.process.user.is_some();
     let mut judge_program = |what: &str, user: Option<u32>| match user {
@@ -263,5 +267,14 @@ mod tests {
         assert!(without.len() == 1 && without[0].contains("`route[0].pipe`"), "{without:?}");
         assert_eq!(warnings("", Uid::from_raw(65534)), [""; 0]);
         assert_eq!(warnings("[process]\nuser = \"nobody\"\n", Uid::ROOT), [""; 0]);
+    }
+
+    #[test]
+    fn files_of_users_need_a_daemon_that_root_has_started() {
+        let text = "hostname = \"mx.test\"\n[addresses]\nforward = true\n[process]\nuser = \"nobody\"\n";
+        let settings = config::load_text(text).unwrap().settings;
+        assert_eq!(super::warnings(&settings, Uid::ROOT), [""; 0]);
+        let told = super::warnings(&settings, Uid::from_raw(65534));
+        assert!(told.len() == 1 && told[0].contains("`addresses.forward`"), "{told:?}");
     }
 }
