@@ -161,7 +161,9 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, Failure> {
     let records = args.records.as_ref().or(args.publish.as_ref());
     {
         let page = records.unwrap_or(&results).join(against::NAME);
-        let then = page.is_file().then(|| Published::read(&page)).transpose()?;
+        // In place, what cannot be read has no figures to lose.
+        let read = || Published::read(&page);
+        let then = if records.is_some() { page.is_file().then(read).transpose()? } else { read().ok() };
         let lost: Vec<&str> = then.iter().flat_map(|then| then.lost_steps(&kept)).collect();
         if !lost.is_empty() {
             return Err(Failure::Usage(format!(
