@@ -49,7 +49,7 @@ pub struct ForwardJob {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// The home.
+    /// The home directory whose files are read.
     pub home: PathBuf,
 }
 

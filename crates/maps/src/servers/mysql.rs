@@ -13,7 +13,7 @@ use mysql_async::{
 };
 use std::net::IpAddr;
 
-/// A data base and a query.
+/// A database and the query that a key is put to.
 pub(crate) struct MySql {
     options: Opts,
     is_tls: bool,
@@ -21,7 +21,7 @@ pub(crate) struct MySql {
     trust: Trust,
 }
 
-/// An open connection.
+/// A connection on which the query is prepared.
 pub(crate) struct Session {
     connection: Conn,
     statement: Statement,

@@ -18,14 +18,14 @@ use tokio_postgres::{
     types::{FromSql, ToSql, Type},
 };
 
-/// A data base and a query.
+/// A database and the query that a key is put to.
 pub(crate) struct Postgres {
     config: Config,
     query: String,
     trust: Trust,
 }
 
-/// An open connection.
+/// A connection on which the query is prepared.
 pub(crate) struct Session {
     client: Client,
     statement: Statement,

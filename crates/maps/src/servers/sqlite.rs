@@ -11,7 +11,7 @@ use ::rusqlite::{Connection, InterruptHandle, OpenFlags, types::ValueRef};
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio::task::spawn_blocking;
 
-/// A data base and a query.
+/// A database and the query that a key is put to.
 pub(crate) struct Sqlite {
     file: Arc<Path>,
     query: Arc<str>,
