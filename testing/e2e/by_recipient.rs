@@ -102,19 +102,24 @@ fn the_choice_stays_with_queued_mail_when_the_map_changes() {
 #[test]
 fn where_mail_goes_is_shown_before_it_is_sent() {
     let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("transport"), "joe@b.test lmtp:unix:/run/dovecot/lmtp\n").unwrap();
+    fs::write(dir.path().join("transport"), "joe@b.test lmtp:unix:/run/dovecot/lmtp\nann@b.test error:no\n")
+        .unwrap();
     let config = dir.path().join("postrider.toml");
     let text = "hostname = \"mx.test\"\ndata_dir = \"data\"\n[local]\ndomains = [\"mx.test\"]\n[[route]]\nnext_hop = [\"text:transport\"]\n";
     fs::write(&config, text).unwrap();
-    let output = Command::new(crate::common::BINARY)
-        .args(["test", "--client", "127.0.0.1", "--from", "a@far.test", "--to", "joe@b.test"])
-        .env("POSTRIDER_CONFIG", &config)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        said.contains("lmtp:unix:/run/dovecot/lmtp"),
-        "{said} {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    for (to, shown) in [
+        ("joe@b.test", "lmtp:unix:/run/dovecot/lmtp"),
+        (
+            "ann@b.test",
+            "the next hop \"error:no\" cannot be used: it is neither a host nor the name of a [[route]]",
+        ),
+    ] {
+        let output = Command::new(crate::common::BINARY)
+            .args(["test", "--client", "127.0.0.1", "--from", "a@far.test", "--to", to])
+            .env("POSTRIDER_CONFIG", &config)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains(shown), "{said} {}", String::from_utf8_lossy(&output.stderr));
+    }
 }

@@ -209,6 +209,14 @@ fn keys_of_a_map_sign_and_mail_without_its_key_waits() {
     assert_eq!(send("a@other.test").0, 250);
     let refused = send("a@bad.test");
     assert!(refused.1.starts_with("451 4.7.5"), "{}", refused.1);
+    let mail = dir.path().join("mail");
+    fs::write(&mail, "From: a@bad.test\r\nSubject: x\r\n\r\nx\r\n").unwrap();
+    let words = ["test", "--client", "127.0.0.1", "--from", "a@bad.test", "--to", "x@far.test", "--file"];
+    let output = daemon.run(&[&words[..], &[mail.to_str().unwrap()]].concat(), "");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("the signing key of bad.test: write SELECTOR:KEY"), "{said}");
+    let checked = String::from_utf8_lossy(&daemon.run(&["map", "check"], "").stderr).into_owned();
+    assert!(checked.contains("mail from bad.test cannot be signed"), "{checked}");
     until("both have arrived", || sink.count() == 2);
     let mut left = sink.take();
     left.sort_by_key(|message| message.from != "a@tenant.test");
@@ -244,9 +252,16 @@ fn a_client_signs_only_for_what_it_may_send_as() {
     let signed = "signed: d=own.test s=s1 a=rsa-sha256";
     assert!(test("192.0.2.1", &[]).contains(signed), "{}", test("192.0.2.1", &[]));
     assert!(test("203.0.113.1", &["--login", "jane@own.test"]).contains(signed));
-    assert!(!test("203.0.113.1", &[]).contains("signed: d="), "a stranger");
+    let stranger = test("203.0.113.1", &[]);
+    assert!(
+        stranger.contains("not signed: the client is neither logged in nor in relay.networks"),
+        "{stranger}"
+    );
     let other = test("203.0.113.1", &["--login", "joe@far.test", "--from", "joe@far.test"]);
-    assert!(!other.contains("signed: d="), "{other}");
+    assert!(other.contains("not signed: the client may not send as jane@own.test"), "{other}");
+    fs::write(&mail, "From: jane@elsewhere.test\nSubject: x\n\nx\n").unwrap();
+    let elsewhere = test("192.0.2.1", &[]);
+    assert!(elsewhere.contains("not signed: no [[sign]] is for elsewhere.test"), "{elsewhere}");
     // What is published is compared.
     assert!(
         daemon.ask(&["dkim", "show"]).starts_with("s1._domainkey.own.test. IN TXT ( \"v=DKIM1; k=rsa; p=")

@@ -101,6 +101,12 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Logs why a check defers, and notes it for `postrider test`: the client's reply says nothing of maps and keys.
+    pub fn failed(&self, what: &str, why: &dyn std::fmt::Display) {
+        tracing::error!("{why}");
+        self.note(what, || format!("failed: {why}"));
+    }
+
     /// What delivery knows of the addresses of this machine, for the sender of the message.
     pub fn mailboxes(&self) -> Mailboxes<'a> {
         let Rules { settings, routes, .. } = self.rules;

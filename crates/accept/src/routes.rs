@@ -5,6 +5,7 @@ mod alias_targets;
 use alias_targets::AliasTargets;
 use config::{
     DeliveryUser, DomainPattern, Durability, MappedHop, QueueGroup, Route, RouteDurability, Settings, Target,
+    named_by_map,
 };
 use mail::{
     AliasTarget, Destination, Envelope, ForwardPath, Mailbox, NextHop, Recipient, ReversePath, TlsMode,
@@ -230,11 +231,11 @@ impl Routes {
 
     async fn is_for_recipient(&self, route: &Route, path: &ForwardPath) -> Result<bool, LookupError> {
         let recipients = &route.recipients;
-        if recipients.match_by_pattern(path) {
+        if recipients.match_recipient_by_pattern(path) {
             return Ok(true);
         }
         let Some(mailbox) = path.mailbox() else { return Ok(false) };
-        for key in recipients.keys(mailbox) {
+        for key in recipients.recipient_keys(mailbox) {
             if self.maps.first(&recipients.maps, &key).await?.is_some() {
                 return Ok(true);
             }
@@ -249,19 +250,18 @@ impl Routes {
         path: &ForwardPath,
     ) -> Result<Option<Chosen<'r>>, LookupError> {
         let Some(mailbox) = path.mailbox() else { return Ok(None) };
-        let labelled = |name: &str| self.explicit.iter().find(|route| route.label.as_deref() == Some(name));
-        let may_be_named = |name: &str| labelled(name).is_some_and(|other| other.next_hop_maps().is_empty());
+        let named = |name: &str| named_by_map(&self.explicit, name);
         for key in route.recipients.next_hop_keys(mailbox) {
             for reference in route.next_hop_maps() {
                 let Some(value) = self.maps.first(std::slice::from_ref(reference), &key).await? else {
                     continue;
                 };
-                let hop = MappedHop::parse(&value, may_be_named);
+                let hop = MappedHop::parse(&value, |name| named(name).is_some());
                 return Ok(
                     match hop.map_err(|why| LookupError::new(reference, format!("{why} ({key})")))? {
                         None => None,
                         Some(MappedHop::Route(name)) => {
-                            labelled(&name).map(|route| Chosen { route, stored: Some(name) })
+                            named(&name).map(|route| Chosen { route, stored: Some(name) })
                         }
                         Some(hop) => {
                             let stored = route.stored_name().map(|name| format!("{name}{VIA}{hop}").into());
@@ -281,10 +281,10 @@ impl Routes {
     ) -> Result<bool, LookupError> {
         let senders = &route.senders;
         let Some(sender) = sender else { return Ok(senders.is_all()) };
-        if senders.match_by_pattern(sender) {
+        if senders.match_sender_by_pattern(sender) {
             return Ok(true);
         }
-        for key in senders.keys(sender) {
+        for key in senders.sender_keys(sender) {
             if self.maps.first(&senders.maps, &key).await?.is_some() {
                 return Ok(true);
             }
@@ -453,7 +453,7 @@ fn is_for_domain(route: &Route, key: &str, maps: &Maps) -> bool {
 fn is_for_sender(route: &Route, sender: Option<&ReversePath>, maps: &Maps) -> bool {
     let senders = &route.senders;
     senders.is_all()
-        || sender.is_some_and(|sender| senders.matches(sender, |key| maps.has_now(&senders.maps, key)))
+        || sender.is_some_and(|sender| senders.match_sender(sender, |key| maps.has_now(&senders.maps, key)))
 }
 
 fn sender_key(envelope: &Envelope) -> Option<Cow<'_, str>> {

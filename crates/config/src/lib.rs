@@ -82,14 +82,14 @@ pub use problem::{Code, Problem, Problems};
 pub use process::Process;
 pub use reload::{Reloaded, reload};
 pub use route::{
-    DeliverAs, DeliveryUser, MaildirTemplate, MappedHop, Recipients, RejectText, Route, RouteLogin,
-    SecretSource, Senders, Target,
+    DeliverAs, DeliveryUser, MaildirTemplate, MappedHop, RejectText, Route, RouteAddresses, RouteLogin,
+    SecretSource, Target, named_by_map,
 };
 pub use rules::{Authentication, CheckMode, GreylistMode, Greylisting, OnFailure, PolicyService, RuleSet};
 pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};
 pub use settings::{Addresses, Certificate, Listen, Settings, Spool};
-pub use sign::{Sign, SignWith, is_selector, signing_key};
+pub use sign::{MappedKey, Sign, SignWith, is_selector, signing_key};
 pub use state_file::{open_below, read_regular_file, read_state_file, write_state_file};
 pub use units::{ByteSize, parse_duration, show_duration};
 pub use users::{PasswdFileError, UserStore, read_passwd};

@@ -1,10 +1,10 @@
 //! Routes: which way mail for some domains goes.
 
+mod addresses;
 pub(crate) mod keys;
+mod mapped_hop;
 mod program;
 mod read;
-mod recipients;
-mod senders;
 
 use crate::{
     HostName,
@@ -14,13 +14,12 @@ use crate::{
     units::show_duration,
     value::{Context, Found, Value, text, text_value},
 };
+pub use addresses::RouteAddresses;
 use auth::Secret;
 use mail::{Enhanced, HostPort, LmtpServer, Program, Reply};
-use maps::Reference;
-use maps::SecretPlace;
+pub use mapped_hop::{MappedHop, named_by_map};
+use maps::{Reference, SecretPlace};
 use queue::RouteSchedule;
-pub use recipients::{MappedHop, Recipients};
-pub use senders::Senders;
 use std::{
     fmt,
     net::IpAddr,
@@ -39,9 +38,9 @@ pub struct Route {
     /// Maps whose keys are further domains.
     pub domain_maps: Vec<Reference>,
     /// The senders of the route.
-    pub senders: Senders,
+    pub senders: RouteAddresses,
     /// The recipients of the route.
-    pub recipients: Recipients,
+    pub recipients: RouteAddresses,
     /// The target of their mail.
     pub target: Target,
     /// The use of TLS; without effect for a Maildir, a Unix socket and discarding.

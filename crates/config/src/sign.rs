@@ -7,6 +7,7 @@ use crate::{
     value::{HostName, Word},
 };
 use authn::SigningKey;
+use data_encoding::BASE64;
 use maps::Reference;
 use std::path::{Path, PathBuf};
 use toml::de::DeTable;
@@ -84,6 +85,36 @@ pub fn is_selector(text: &str) -> bool {
         (1..=63).contains(&label.len()) && label.bytes().all(is_octet)
     };
     text.len() <= 200 && text.split('.').all(is_label)
+}
+
+/// The value of a map in [`SignWith::Map`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MappedKey<'v> {
+    /// The name of the key in DNS.
+    pub selector: &'v str,
+    /// The private key, PKCS #8 in base64.
+    pub key: &'v str,
+}
+
+impl<'v> MappedKey<'v> {
+    /// Reads `SELECTOR:KEY`, but not the key, which takes as long as signing.
+    ///
+    /// # Errors
+    /// What to write instead.
+    pub fn parse(value: &'v str) -> Result<Self, String> {
+        let parts = value.split_once(':').filter(|(selector, _)| is_selector(selector));
+        let (selector, key) = parts.ok_or("write SELECTOR:KEY")?;
+        Ok(Self { selector, key: key.trim() })
+    }
+
+    /// Reads the private key.
+    ///
+    /// # Errors
+    /// It is no key that signs: why.
+    pub fn read(&self) -> Result<SigningKey, String> {
+        let der = BASE64.decode(self.key.as_bytes()).map_err(|_| "the key is not base64 on one line")?;
+        SigningKey::from_pkcs8(&der).map_err(|error| error.to_string())
+    }
 }
 
 /// Reads a private key that signs.

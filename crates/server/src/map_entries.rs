@@ -1,6 +1,6 @@
 //! Warnings of entries in text maps that no look-up can find, or whose value has no meaning.
 
-use config::{MappedHop, Settings};
+use config::{MappedHop, MappedKey, Settings, named_by_map};
 use mail::{ClientCertificate, Domain, Mailbox};
 use maps::{
     FileFault, Kind, Reference,
@@ -35,6 +35,8 @@ enum Use {
     RuleAddresses,
     /// Recipients, with their next hops.
     NextHops,
+    /// Domains, with the keys that sign their mail.
+    SigningKeys,
 }
 
 /// The fault of an entry, and what to write in its place.
@@ -62,6 +64,7 @@ fn uses(settings: &Settings) -> Vec<(Use, &Reference)> {
         "route.senders" => Some(Use::RouteSenders),
         "route.recipients" => Some(Use::Addresses),
         "route.next_hop" => Some(Use::NextHops),
+        "sign.keys" => Some(Use::SigningKeys),
         "addresses.canonical"
         | "addresses.virtual"
         | "addresses.generic"
@@ -94,10 +97,7 @@ fn warnings_of(of: Use, reference: &Reference, settings: &Settings) -> Vec<(Refe
     // A file that cannot be read is an error elsewhere.
     let text = maps::read_text(path).unwrap_or_default();
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let is_route = |name: &str| {
-        let named = settings.routes.iter().find(|route| route.label.as_deref() == Some(name));
-        named.is_some_and(|route| route.next_hop_maps().is_empty())
-    };
+    let is_route = |name: &str| named_by_map(&settings.routes, name).is_some();
     let found = TextTable::entries(text).filter_map(|entry| fault_of(of, &entry, &is_route));
     found.take(ENTRIES_MAX).map(|fault| (reference.clone(), fault)).collect()
 }
@@ -115,6 +115,15 @@ fn fault_of(of: Use, entry: &TextEntry<'_>, is_route: &dyn Fn(&str) -> bool) -> 
             let help = format!("mail for `{}` is deferred until then", entry.key);
             return Some(FileFault { what, help, ..entry.place() });
         }
+        Use::SigningKeys => match MappedKey::parse(&entry.value).and_then(|mapped| mapped.read()) {
+            Err(why) => {
+                let what = format!("mail from {key} cannot be signed: {why}");
+                let help =
+                    format!("mail from {key} is deferred until then: `postrider dkim new` makes a key");
+                return Some(FileFault { what, help, ..entry.place() });
+            }
+            Ok(_) => listed_domain(key),
+        },
         Use::Clients => client(key),
         Use::ClientNames => name(key),
         Use::Domains => listed_domain(key),
@@ -351,6 +360,18 @@ mod tests {
             Use::NextHops,
             "a.test smtp:[b.test]:26\njoe@a.test hub\n* :\nc.test hop\nd.test smtp:[x\n.e.test error:no\n",
             &[(4, 8, "mail for `c.test`"), (5, 8, "is deferred"), (6, 9, "`.e.test`")],
+        );
+    }
+
+    #[test]
+    fn keys_that_cannot_sign_are_told_before_mail_waits_for_them() {
+        let pem = "MC4CAQAwBQYDK2VwBCIEIHcHbQpzGKV9PBbBclGyZkXfTC+H68CZKrF3+6UduSwq";
+        are(
+            Use::SigningKeys,
+            &format!(
+                "a.test 2026:{pem}\nb.test {pem}\nc.test 2026:/etc/key.pem\nd.test 2026:AAAA\n@e.test x:{pem}\n"
+            ),
+            &[(2, 8, "mail from b.test"), (3, 8, "deferred"), (4, 8, "dkim new"), (5, 1, "write `e.test`")],
         );
     }
 

@@ -35,7 +35,9 @@ impl Check for Addresses {
             (Some(expansion), Some(recipient), _) => {
                 Answer::later(expanded::recipient(expansion, view, recipient))
             }
-            (Some(expansion), None, Some(envelope)) => expanded::sender(expansion, &envelope.reverse_path),
+            (Some(expansion), None, Some(envelope)) => {
+                expanded::sender(view, expansion, &envelope.reverse_path)
+            }
             _ => Answer::Ready(Verdict::Pass),
         }
     }

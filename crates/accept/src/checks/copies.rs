@@ -36,7 +36,10 @@ impl Check for Copies {
                     chosen.map_or_else(|refused| refused, Verdict::Bcc)
                 }
                 Err(what) => {
-                    tracing::error!("look up the copies of mail for {}: {what}", recipient.path);
+                    view.failed(
+                        "copies",
+                        &format_args!("look up the copies of mail for {}: {what}", recipient.path),
+                    );
                     Verdict::Defer(LOOKUP_FAILED)
                 }
             }

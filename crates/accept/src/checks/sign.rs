@@ -6,14 +6,13 @@ use crate::{
     memory::{CheckMemories, CheckMemory, OfTransaction, own},
 };
 use authn::{BodyHasher, Signer, SigningKey, from_mailbox, has_signature};
-use config::{Settings, Sign, SignWith, is_selector, signing_key};
-use data_encoding::BASE64;
+use config::{MappedKey, Settings, Sign, SignWith, signing_key};
 use inbound::Answer;
 use mail::{Edit, Enhanced, Field, Mailbox, Part, ReceivedContent, Reply, ReversePath, UnixMillis};
-use maps::Reference;
 use policy::{Source, Stage, Verdict};
 use std::{
     collections::HashMap,
+    fmt,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -68,42 +67,48 @@ impl Signatures {
             (SignWith::Key { .. }, None) => return Err(Verdict::Defer(CANNOT_SIGN)),
             (SignWith::Map(map), _) => map,
         };
-        let value = view.rules.maps.get(map, domain).wait().await.map_err(|error| {
-            tracing::error!("look up the signing key of {domain}: {error}");
-            Verdict::Defer(CANNOT_SIGN)
-        })?;
+        let value =
+            view.rules.maps.get(map, domain).wait().await.map_err(|error| {
+                deferred(view, &format_args!("look up the signing key of {domain}: {error}"))
+            })?;
         match value {
-            Some(value) => self.of_map(map, domain, &value).map(Some),
-            None if sign.domains.is_empty() => Ok(None),
-            None => {
-                tracing::error!("{map} has no signing key of {domain}");
-                Err(Verdict::Defer(CANNOT_SIGN))
+            Some(value) => {
+                let read = self.of_map(&value);
+                let failed = |why| deferred(view, &format_args!("{map}: the signing key of {domain}: {why}"));
+                read.map(Some).map_err(failed)
             }
+            None if sign.domains.is_empty() => Ok(None),
+            None => Err(deferred(view, &format_args!("{map} has no signing key of {domain}"))),
         }
     }
 
     /// Reads `SELECTOR:KEY`.
-    fn of_map<'a>(&self, map: &Reference, domain: &str, value: &str) -> Result<Found<'a>, Verdict> {
-        let failed = |why: &str| {
-            tracing::error!("{map}: the signing key of {domain}: {why}");
-            Verdict::Defer(CANNOT_SIGN)
-        };
-        let Some((selector, key)) = value.split_once(':').filter(|(selector, _)| is_selector(selector))
-        else {
-            return Err(failed("write SELECTOR:KEY"));
-        };
+    ///
+    /// # Errors
+    /// It is none: why.
+    fn of_map<'a>(&self, value: &str) -> Result<Found<'a>, String> {
+        let mapped = MappedKey::parse(value)?;
+        let selector = mapped.selector.to_owned();
         let ready = || self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = ready().get(key).cloned() {
-            return Ok(Found::OfMap(selector.to_owned(), known));
+        if let Some(known) = ready().get(mapped.key).cloned() {
+            return Ok(Found::OfMap(selector, known));
         }
-        let der = BASE64.decode(key.trim().as_bytes()).map_err(|_| failed("the key is not base64"))?;
-        let read = SigningKey::from_pkcs8(&der).map_err(|error| failed(&error.to_string()))?;
+        let read = mapped.read()?;
         let (mut ready, read) = (ready(), Arc::new(read));
         if ready.len() >= READY_KEYS_MAX {
             ready.clear();
         }
-        ready.insert(key.into(), read.clone());
-        Ok(Found::OfMap(selector.to_owned(), read))
+        ready.insert(mapped.key.into(), read.clone());
+        Ok(Found::OfMap(selector, read))
+    }
+
+    /// Returns why [`Check::signs`] is false for a message.
+    fn why_not(&self, view: &View<'_>) -> String {
+        match from(view) {
+            _ if !is_trusted(view) => "the client is neither logged in nor in relay.networks".to_owned(),
+            None => "it has no From with a single address".to_owned(),
+            Some(from) => format!("no [[sign]] is for {}", from.domain().key()),
+        }
     }
 
     async fn sign(&self, view: View<'_>, from: Mailbox, streamed: Option<BodyHasher>) -> Verdict {
@@ -123,14 +128,23 @@ impl Signatures {
                 Err(refused) => return refused,
             }
         }
+        if found.is_empty() {
+            view.note("dkim", || format!("not signed: no map has a key of {domain}"));
+            return Verdict::Pass;
+        }
         let name = |found: &Found<'_>| match found {
             Found::OfFile(selector, _) => (*selector).to_owned(),
             Found::OfMap(selector, _) => selector.clone(),
         };
         // A message that comes back to this server keeps its signature.
         found.retain(|(domain, key)| !has_signature(view.header, domain, &name(key)));
+        if found.is_empty() {
+            view.note("dkim", || format!("not signed again: it has the signature of {domain}"));
+        }
         let Some(content) = view.content.filter(|_| !found.is_empty()) else { return Verdict::Pass };
-        let Some(body) = hash(content, streamed) else { return Verdict::Defer(CANNOT_SIGN) };
+        let Some(body) = hash(content, streamed) else {
+            return deferred(&view, &"sign: the body is not in memory, and was not hashed as it came");
+        };
         let (mut edits, now) = (Vec::new(), UnixMillis::now().0 / 1000);
         for (domain, found) in &found {
             let (selector, key) = match found {
@@ -139,8 +153,7 @@ impl Signatures {
             };
             let value = Signer { domain, selector, key }.sign(view.header, &body, now);
             let Ok(field) = Field::new("DKIM-Signature", &value) else {
-                tracing::error!("sign for {domain}: the signature is no header field");
-                return Verdict::Defer(CANNOT_SIGN);
+                return deferred(&view, &format_args!("sign for {domain}: the signature is no header field"));
             };
             view.note("dkim", || format!("signed: d={domain} s={selector} a={}", key.algorithm().as_str()));
             edits.push(Edit::Prepend(field));
@@ -173,10 +186,17 @@ impl Check for Signatures {
                 if let Some(from) = from(&view).filter(|_| self.signs(&view)) {
                     return Answer::later(self.sign(view, from, streamed));
                 }
+                view.note("dkim", || format!("not signed: {}", self.why_not(&view)));
             }
         }
         Answer::Ready(Verdict::Pass)
     }
+}
+
+/// Defers a message that cannot be signed.
+fn deferred(view: &View<'_>, why: &dyn fmt::Display) -> Verdict {
+    view.failed("dkim", why);
+    Verdict::Defer(CANNOT_SIGN)
 }
 
 /// The single address in From.

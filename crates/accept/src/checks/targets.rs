@@ -34,7 +34,7 @@ impl Check for RouteDecides {
         Answer::later(async move {
             match routes.explicit_by_maps(path, sender(&view), |_| true).await {
                 Ok(chosen) => verdict(chosen.map(|chosen| chosen.route), recipient, &view),
-                Err(error) => failed(recipient, &error),
+                Err(error) => failed(&view, recipient, &error),
             }
         })
     }
@@ -100,7 +100,7 @@ pub(super) async fn choose(view: &View<'_>, recipient: &mut Recipient) -> Result
         match (routes.stored_name(&recipient.path, sender(view)).await, intervals.next()) {
             (Ok(name), _) => break name,
             (Err(_), Some(interval)) => sleep(*interval).await,
-            (Err(error), None) => return Err(failed(recipient, &error)),
+            (Err(error), None) => return Err(failed(view, recipient, &error)),
         }
     };
     if let Some(name) = name {
@@ -124,7 +124,7 @@ fn sender<'a>(view: &View<'a>) -> Option<&'a ReversePath> {
     view.envelope.map(|envelope| &envelope.reverse_path)
 }
 
-fn failed(recipient: &Recipient, error: &LookupError) -> Verdict {
-    tracing::error!("choose the route of {}: {error}", recipient.path);
+fn failed(view: &View<'_>, recipient: &Recipient, error: &LookupError) -> Verdict {
+    view.failed("route", &format_args!("choose the route of {}: {error}", recipient.path));
     Verdict::Defer(LOOKUP_FAILED)
 }

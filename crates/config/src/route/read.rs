@@ -1,6 +1,6 @@
 //! Reads each `[[route]]`: exactly one target, and keys only where they mean something.
 
-use super::{DeliverAs, Recipients, Route, Senders, Target, keys::RouteKeys};
+use super::{DeliverAs, Route, RouteAddresses, Target, keys::RouteKeys};
 use crate::{
     choice::RouteTls,
     section::Reading,
@@ -8,6 +8,7 @@ use crate::{
 };
 use mail::LmtpServer;
 use maps::Reference;
+use policy::AddressPattern;
 use queue::RouteSchedule;
 use rewrite::Separator;
 use std::time::Duration;
@@ -157,8 +158,14 @@ impl Reading<'_> {
             ..
         } = keys;
         let deliver_as = user.map(|user| DeliverAs { user, group });
-        let (label, senders) = (label.map(|Word(name)| name.into()), Senders::new(senders, separator));
-        let recipients = Recipients::new(recipients, separator);
+        let (label, senders) = (label.map(|Word(name)| name.into()), RouteAddresses::new(senders, separator));
+        let recipients = RouteAddresses::new(recipients, separator);
+        if recipients.patterns.contains(&AddressPattern::Null) {
+            let span = table.get_ref().get("recipients").map_or(table.span(), Spanned::span);
+            let what = "no recipient has the address `<>`".to_owned();
+            let help = "remove \"<>\"; the null reverse-path belongs into `senders`".to_owned();
+            self.cx.problem(span, what, "a sender only", help);
+        }
         let (domains, domain_maps) = OrMap::split(domains);
         Some(Route {
             number: None,

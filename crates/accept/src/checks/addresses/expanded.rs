@@ -184,14 +184,18 @@ fn refusal(trouble: &Trouble, recipient: &str) -> Reply {
 }
 
 /// Replaces the sender by its canonical address, with its host hidden.
-pub(super) fn sender<'a>(expansion: &'a Expansion, path: &'a ReversePath) -> Answer<'a, Verdict> {
+pub(super) fn sender<'a>(
+    view: View<'a>,
+    expansion: &'a Expansion,
+    path: &'a ReversePath,
+) -> Answer<'a, Verdict> {
     let ReversePath::Mailbox(mailbox) = path else { return Answer::Ready(Verdict::Pass) };
     Answer::later(async move {
         match expansion.sender(mailbox).await {
             Ok(None) => Verdict::Pass,
             Ok(Some(changed)) => Verdict::ReplaceSender(ReversePath::Mailbox(changed)),
             Err(what) => {
-                tracing::error!("look up the sender {mailbox}: {what}");
+                view.failed("sender", &format_args!("look up the sender {mailbox}: {what}"));
                 Verdict::Defer(LOOKUP_FAILED)
             }
         }

@@ -136,7 +136,7 @@ async fn expanded(
         }
         Outcome::NoSuchUser => unknown(),
         Outcome::Failed(trouble) => {
-            tracing::error!("expand {mailbox}, to which {by} sends mail: {trouble}");
+            view.failed("redirect", &format_args!("expand {mailbox}, to which {by} sends mail: {trouble}"));
             Err(refused())
         }
     }

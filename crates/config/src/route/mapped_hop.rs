@@ -1,59 +1,8 @@
-//! The recipients of a route, and the next hops that maps have for them.
+//! The next hops that maps have for recipients.
 
-use super::parse_lmtp_server;
-use crate::value::OrMap;
-use mail::{ForwardPath, HostPort, LmtpServer, Mailbox, NextHop};
-use maps::Reference;
-use policy::{AddressPattern, AddressPatterns};
-use rewrite::Separator;
+use super::{Route, parse_lmtp_server};
+use mail::{HostPort, LmtpServer, NextHop};
 use std::{fmt, path::Path};
-
-/// The recipients of a route; empty: all.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Recipients {
-    /// Patterns, one of which matches.
-    pub patterns: AddressPatterns,
-    /// Maps whose keys match: an address, an address without its detail, or `@domain`.
-    pub maps: Vec<Reference>,
-    /// The separator of a detail.
-    separator: Option<Separator>,
-}
-
-impl Recipients {
-    pub(crate) fn new(list: Vec<OrMap<AddressPattern>>, separator: Option<Separator>) -> Self {
-        let (patterns, maps) = OrMap::split(list);
-        Self { patterns: patterns.into(), maps, separator }
-    }
-
-    /// Returns whether the route is for all recipients.
-    pub fn is_all(&self) -> bool {
-        self.patterns.is_empty() && self.maps.is_empty()
-    }
-
-    /// Returns whether a recipient matches without the maps.
-    pub fn match_by_pattern(&self, path: &ForwardPath) -> bool {
-        self.is_all()
-            || path.mailbox().is_some_and(|mailbox| self.patterns.match_mailbox(mailbox, self.separator))
-    }
-
-    /// Returns the keys of a recipient in the maps.
-    pub fn keys(&self, mailbox: &Mailbox) -> impl Iterator<Item = String> {
-        rewrite::map_keys(mailbox, self.separator, false)
-    }
-
-    /// Returns the keys of a recipient in maps of next hops: the address, the address without its detail, the domain, each domain above
-    /// it with a dot in front, and `*` (transport(5) of Postfix).
-    pub fn next_hop_keys(&self, mailbox: &Mailbox) -> Vec<String> {
-        let domain = mailbox.domain().key().into_owned();
-        let mut keys: Vec<String> =
-            rewrite::map_keys(mailbox, self.separator, false).filter(|key| !key.starts_with('@')).collect();
-        let above = domain.match_indices('.').map(|(at, _)| domain[at..].to_owned()).collect::<Vec<_>>();
-        keys.push(domain);
-        keys.extend(above);
-        keys.push("*".to_owned());
-        keys
-    }
-}
 
 /// A next hop, as a map has it for a recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +13,12 @@ pub enum MappedHop {
     Lmtp(LmtpServer),
     /// The route with this name.
     Route(Box<str>),
+}
+
+/// Returns the route that a value of a map may name: one with a next hop of its own.
+pub fn named_by_map<'r>(routes: &'r [Route], name: &str) -> Option<&'r Route> {
+    let named = routes.iter().find(|route| route.label.as_deref() == Some(name));
+    named.filter(|route| route.next_hop_maps().is_empty())
 }
 
 impl MappedHop {
@@ -194,13 +149,5 @@ mod tests {
         ] {
             assert!(read(bad).is_err(), "{bad}: {:?}", read(bad));
         }
-    }
-
-    #[test]
-    fn maps_of_next_hops_are_asked_as_postfix_asks() {
-        let mailbox = Mailbox::parse("Joe+x@a.b.test", true).unwrap();
-        let recipients = Recipients::new(Vec::new(), Separator::parse("+"));
-        let keys = ["joe+x@a.b.test", "joe@a.b.test", "a.b.test", ".b.test", ".test", "*"];
-        assert_eq!(recipients.next_hop_keys(&mailbox), keys);
     }
 }
