@@ -211,7 +211,7 @@ impl<'s> Reading<'s> {
                 self.cx.problem_of(Code::UnknownKey, name.span(), what, label, advice);
                 continue;
             }
-            let label = match (meant_by(path, name.get_ref()), homes, near) {
+            let label = match (meant_by(path, name.get_ref(), known), homes, near) {
                 (Some(meant), ..) => format!("did you mean `{meant}`?"),
                 (None, Some(homes), _) => format!("it belongs {homes}"),
                 (None, None, Some(near)) => format!("did you mean `{near}`?"),
@@ -353,10 +353,17 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("route", "domain", "domains"),
 ];
 
-/// Returns the key of a section that is called otherwise in another section; `path` is a section such as `route[1]`.
-fn meant_by(path: &str, key: &str) -> Option<&'static str> {
+/// Words for a place in the file system: a section has at most one of them as a key.
+const PLACES: &[&str] = &["path", "directory", "dir", "folder", "location", "data_dir"];
+
+/// Returns the key of a section, which has the keys `known`, that is called otherwise in another section; `path` is a section such as
+/// `route[1]`.
+fn meant_by<'k>(path: &str, key: &str, known: &[&'k str]) -> Option<&'k str> {
     let section = path.split('[').next().unwrap_or_default();
-    OTHER_NAMES.iter().find(|(of, name, _)| (*of, *name) == (section, key)).map(|(.., meant)| *meant)
+    let other =
+        OTHER_NAMES.iter().find(|(of, name, _)| (*of, *name) == (section, key)).map(|(.., meant)| *meant);
+    let place = || known.iter().find(|known| PLACES.contains(known) && PLACES.contains(&key)).copied();
+    other.or_else(place)
 }
 
 /// Sections that have a new name, and that name.

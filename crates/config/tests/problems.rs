@@ -61,6 +61,29 @@ fn a_socket_has_the_keys_of_a_socket() {
 }
 
 #[test]
+fn the_null_reverse_path_is_no_recipient() {
+    for text in [
+        "[[route]]\nrecipients = [\"<>\", \"a@b.test\"]\nsmarthost = \"isp.test:25\"\n",
+        "[[rule]]\nto = [\"<>\"]\nreject = true\n",
+        "[[rule]]\nunless = { to = [\"a@b.test\", \"<>\"] }\nreject = true\n",
+    ] {
+        let said = problems(&format!("hostname = \"mx.test\"\n{text}"));
+        assert!(
+            said.contains("no recipient has the address `<>`") && said.contains("postrider.toml:"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_place_has_the_word_of_its_section() {
+    for (section, key) in [("spool", "directory"), ("history", "dir"), ("history", "folder")] {
+        let said = problems(&format!("hostname = \"mx.test\"\n[{section}]\n{key} = \"/x\"\n"));
+        assert!(said.contains("did you mean `path`?"), "{said}");
+    }
+}
+
+#[test]
 fn a_listener_takes_messages_of_a_useful_size() {
     let text =
         "hostname = \"mx.test\"\n[[listen]]\naddress = \"127.0.0.1:2525\"\nmax_message_size = \"1KiB\"\n";

@@ -185,6 +185,11 @@ impl ReadCondition {
         }
     }
 
+    /// Returns whether recipients are compared with the null reverse-path.
+    fn has_null_recipient(&self) -> bool {
+        matches!(self, Self::To(list) if list.contains(&OrMap::Item(AddressPattern::Null)))
+    }
+
     /// A list without items never holds.
     fn is_empty(&self) -> bool {
         match self {
@@ -307,6 +312,11 @@ impl Compiler<'_, '_> {
             if one.is_empty() {
                 let what = format!("`{}` is empty, so it never holds", one.key());
                 self.problem(&key, span, what, "empty", "say what it should match, or leave it out");
+                continue;
+            }
+            if one.has_null_recipient() {
+                let what = "no recipient has the address `<>`".to_owned();
+                self.problem(&key, span, what, "never matches", "remove \"<>\"; `from` matches senders");
                 continue;
             }
             conditions.push(self.resolve(&key, one, span));
