@@ -162,7 +162,7 @@ fn a_message_that_waits_is_explained_with_its_destination_its_end_and_a_command(
     assert!(early.contains("has no event before 2"), "{early}");
     let late = daemon.try_ask(&["why", &ids[0], "--at", "2999-01-01"]).unwrap_err();
     assert!(late.contains("is in the future"), "{late}");
-    assert!(why.contains("  down:   no host can be reached since "), "{why}");
+    assert!(why.contains("  down:   no host accepts mail since "), "{why}");
     assert!(why.contains(&format!("  others: 2 more messages for {name}; open connections: ")), "{why}");
     assert!(why.contains(" (in 4d23h) if not delivered before; a delay warning is due "), "{why}");
     assert!(why.contains(&format!("  type:   postrider queue retry {}   to probe", ids[0])), "{why}");

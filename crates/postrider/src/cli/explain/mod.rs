@@ -129,7 +129,7 @@ fn print_wait(
     let Some(wait) = r.wait else { return Ok(()) };
     if let Some(since) = wait.down_since_ms {
         let ago = span(now.saturating_sub(since));
-        writeln!(out, "  down:   no host can be reached since {} ({ago})", print::short_time(since))?;
+        writeln!(out, "  down:   no host accepts mail since {} ({ago})", print::short_time(since))?;
     }
     let (count, name) = (mail::counted(wait.others, "more message"), print::plain(&r.destination));
     writeln!(out, "  others: {count} for {name}; open connections: {}", wait.connections)?;
@@ -318,7 +318,7 @@ fn status_text(r: &RecipientInfo, now: u64) -> String {
                 Some(next) if next > now => format!("probing again at {}", print::short_time(next)),
                 _ => "probing now".to_owned(),
             };
-            return format!("destination suspended: no host can be reached; {probe}");
+            return format!("destination suspended: no host accepts mail; {probe}");
         }
         Status::Waiting | Status::Deferred => "waiting for the next attempt",
         Status::InFlight => "an attempt is under way",
