@@ -1,6 +1,7 @@
 //! The set-ups of `examples/`, each on a machine and a network of its own: what their pages promise is delivered.
 
 mod directory;
+mod documents;
 mod signing;
 
 use crate::{
@@ -39,6 +40,14 @@ const NAMES: &[(&str, Record)] = &[
 
 /// The address of the server that takes mail from outside.
 const OUTSIDE: &str = "198.51.100.1:25";
+const SUBMISSIONS: &str = "198.51.100.1:465";
+const SUBMISSION: &str = "198.51.100.1:587";
+/// Sockets of the package's units, and addresses in their place.
+const LISTENERS: [(&str, &str); 3] = [
+    ("\"systemd:smtp\"", "\"198.51.100.1:25\""),
+    ("\"systemd:submissions\"", "\"198.51.100.1:465\""),
+    ("\"systemd:submission\"", "\"198.51.100.1:587\""),
+];
 /// A client that no configuration names.
 const STRANGER: &str = "203.0.113.9";
 /// The user of the unit.
@@ -227,13 +236,7 @@ fn the_example_with_dovecot_delivers_to_its_users_and_lets_them_send() {
         return;
     }
     let (_names, elsewhere) = (names(), sink("203.0.113.21:25"));
-    let (submissions, submission) = ("198.51.100.1:465", "198.51.100.1:587");
-    let replacements = [
-        ("\"systemd:smtp\"", &format!("\"{OUTSIDE}\"") as &str),
-        ("\"systemd:submissions\"", &format!("\"{submissions}\"")),
-        ("\"systemd:submission\"", &format!("\"{submission}\"")),
-    ];
-    let Some(machine) = machine("dovecot", &replacements, "") else { return };
+    let Some(machine) = machine("dovecot", &LISTENERS, "") else { return };
     let Some(()) = certificate(&machine, "mx.example.com") else { return };
     let Some(_dovecot) = dovecot(&machine) else { return };
     let _running = start(&machine, OUTSIDE);
@@ -245,9 +248,9 @@ fn the_example_with_dovecot_delivers_to_its_users_and_lets_them_send() {
     assert!(unknown.0 == 550 && unknown.1.contains("5.1.1"), "{unknown:?}");
     assert!(has_password(&machine, "secret") && !has_password(&machine, "other"));
     let config = tls::client_config(None);
-    let (mut client, _) = tls::Client::implicit(submissions.parse().unwrap(), &config).unwrap();
+    let (mut client, _) = tls::Client::implicit(SUBMISSIONS.parse().unwrap(), &config).unwrap();
     log_in_and_send(&mut client, "bob@example.net");
-    let (mut client, _) = tls::Client::starttls(submission.parse().unwrap(), &config).unwrap();
+    let (mut client, _) = tls::Client::starttls(SUBMISSION.parse().unwrap(), &config).unwrap();
     log_in_and_send(&mut client, "carol@example.net");
     for to in ["bob@example.net", "carol@example.net"] {
         until_received(&elsewhere, Some("jane@example.com"), to);
@@ -260,13 +263,7 @@ fn the_example_with_mariadb_has_the_users_of_its_tables_and_rspamd() {
         return;
     }
     let (_names, elsewhere) = (names(), sink("203.0.113.21:25"));
-    let (submissions, submission) = ("198.51.100.1:465", "198.51.100.1:587");
-    let replacements = [
-        ("\"systemd:smtp\"", &format!("\"{OUTSIDE}\"") as &str),
-        ("\"systemd:submissions\"", &format!("\"{submissions}\"")),
-        ("\"systemd:submission\"", &format!("\"{submission}\"")),
-    ];
-    let Some(machine) = machine("mariadb", &replacements, "") else { return };
+    let Some(machine) = machine("mariadb", &LISTENERS, "") else { return };
     let Some(()) = certificate(&machine, "mx.example.com") else { return };
     machine.write("postrider/mysql.secret", "of postrider\n");
     let Some(database) = tables(&machine) else { return };
@@ -287,7 +284,7 @@ fn the_example_with_mariadb_has_the_users_of_its_tables_and_rspamd() {
     assert!(spam.0 == 554 && spam.1.contains("5.7.1"), "{spam:?}");
     assert!(has_password(&machine, "secret") && !has_password(&machine, "other"));
     let config = tls::client_config(None);
-    let (mut client, _) = tls::Client::implicit(submissions.parse().unwrap(), &config).unwrap();
+    let (mut client, _) = tls::Client::implicit(SUBMISSIONS.parse().unwrap(), &config).unwrap();
     log_in_and_send_as(&mut client, "bob@example.net", ("boss@example.com", "postmaster@example.com"));
     until_received(&elsewhere, Some("postmaster@example.com"), "bob@example.net");
     drop(database);

@@ -34,16 +34,13 @@ fn the_example_of_a_directory_sends_mail_to_each_persons_server_and_verifies_log
     let people: Vec<(&str, &[&str])> =
         people.iter().zip(&lines).map(|((uid, _), lines)| (uid.as_str(), &lines[..])).collect();
     let Some(directory) = Slapd::start(&people) else { return };
-    let (submission, server) = ("198.51.100.1:587", format!("ldaps://{}", directory.tls));
-    let replacements = [
-        ("\"systemd:smtp\"", &format!("\"{OUTSIDE}\"") as &str),
-        ("\"systemd:submissions\"", "\"198.51.100.1:465\""),
-        ("\"systemd:submission\"", &format!("\"{submission}\"")),
-        ("ldaps://ldap.example.edu", &server),
+    let server = format!("ldaps://{}", directory.tls);
+    let own = [
+        ("ldaps://ldap.example.edu", &*server),
         ("cn=postrider,ou=services,dc=example,dc=edu", "cn=admin,dc=b,dc=test"),
         ("ou=people,dc=example,dc=edu", "dc=b,dc=test"),
     ];
-    let Some(machine) = machine("ldap", &replacements, "") else { return };
+    let Some(machine) = machine("ldap", &[&LISTENERS[..], &own].concat(), "") else { return };
     let Some(()) = certificate(&machine, "mx.example.edu") else { return };
     machine.write("postrider/ldap.secret", "s3cret\n");
     let authority = fs::read_to_string(directory.dir.path().join("server.pem")).unwrap();
@@ -66,7 +63,7 @@ fn the_example_of_a_directory_sends_mail_to_each_persons_server_and_verifies_log
     }
     let config = tls::client_config(None);
     let log_in = |user: &str, password: &str| {
-        let (mut client, _) = tls::Client::starttls(submission.parse().unwrap(), &config).unwrap();
+        let (mut client, _) = tls::Client::starttls(SUBMISSION.parse().unwrap(), &config).unwrap();
         let plain = data_encoding::BASE64.encode(format!("\0{user}\0{password}").as_bytes());
         let reply = client.say(&format!("AUTH PLAIN {plain}")).unwrap();
         (client, reply)

@@ -107,10 +107,16 @@ pub(crate) struct World {
 
 /// Makes a certificate of the provider in a directory, and returns its path without an ending. None where openssl is missing.
 pub(crate) fn certificate(directory: &Path) -> Option<String> {
+    certificate_of(directory, &["mail.isp.example"])
+}
+
+/// Makes a certificate of its own authority for some hosts. None without openssl.
+pub(crate) fn certificate_of(directory: &Path, hosts: &[&str]) -> Option<String> {
     let certificate = directory.join("isp").display().to_string();
     let mut openssl = crate::common::program("openssl")?;
     openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj"]);
-    openssl.args(["/CN=mail.isp.example", "-addext", "subjectAltName=DNS:mail.isp.example"]);
+    let names: Vec<String> = hosts.iter().map(|host| format!("DNS:{host}")).collect();
+    openssl.args([&format!("/CN={}", hosts[0]), "-addext", &format!("subjectAltName={}", names.join(","))]);
     openssl.args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout"]);
     openssl.args([&format!("{certificate}.key"), "-out", &format!("{certificate}.pem")]);
     assert!(openssl.output().unwrap().status.success());
