@@ -124,7 +124,7 @@ impl AcceptConfig {
         })
     }
 
-    /// The part by which drafts are judged.
+    /// Returns the parts of the configuration that checks and drafts ask.
     pub fn rules(&self) -> Rules<'_> {
         Rules {
             settings: &self.settings,
@@ -155,7 +155,7 @@ pub fn policy(settings: &Settings, maps: &Arc<Maps>) -> Policy {
     })
 }
 
-/// The files of `relay.networks`.
+/// Returns the clients of `relay.networks` that maps list; `None` if the setting names no map.
 fn relay_tables(settings: &Settings, maps: &Arc<Maps>) -> Option<ClientTable> {
     let references = settings.relay.network_maps.clone();
     let maps = maps.clone();

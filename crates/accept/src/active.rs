@@ -6,7 +6,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct ActiveCount(Arc<()>);
 
-/// One counted activity.
+/// Counts as one activity until it is dropped.
 #[derive(Debug)]
 pub(super) struct ActiveGuard {
     _one: Arc<()>,

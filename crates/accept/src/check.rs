@@ -27,7 +27,7 @@ pub const LOOKUP_FAILED: Reply =
 pub(crate) const REPORT_RETRIES: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(12)];
 
-/// The configuration by which checks judge.
+/// The parts of a configuration that checks read.
 #[derive(Clone, Copy)]
 pub struct Rules<'a> {
     /// What the operator wrote.
@@ -49,7 +49,7 @@ pub struct Rules<'a> {
 /// The input of a check. Parts that a stage does not have yet are empty.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
-    /// The stage that is judged.
+    /// The command, or the end of the content, at which the checks are asked.
     pub stage: Stage,
     /// The rules that judge the whole transaction, from its first stage to its last.
     pub rules: Rules<'a>,
@@ -119,7 +119,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// One step of the pipeline.
+/// One step of the pipeline, asked at the stages that it names.
 pub trait Check: Send + Sync {
     /// At which stages the check is asked.
     fn stages(&self) -> Vec<Stage>;

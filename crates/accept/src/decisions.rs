@@ -12,7 +12,7 @@ use mail::{
 use policy::{Stage, Verdict};
 use std::collections::HashMap;
 
-/// The next step after a verdict.
+/// What the pipeline does after a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// Ask the next check.
@@ -21,11 +21,11 @@ pub enum Next {
     StageOver,
     /// Ask the next check about these recipients, in place of the one that was judged.
     ContinueWith(Vec<Recipient>),
-    /// Refuse.
+    /// Ask no further check: the client gets this reply.
     Refuse(Reply),
 }
 
-/// The treatment of the whole message.
+/// What happens to the message as a whole. A discard outweighs a hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 enum Treatment {
     #[default]
@@ -40,20 +40,20 @@ enum Treatment {
 pub struct Decisions {
     /// By index of the given recipient, ascending: who takes its place.
     redirects: Vec<(usize, Vec<Recipient>)>,
-    /// In place of all recipients.
+    /// Replaces all recipients; `None` if no check did.
     recipients: Option<Vec<Recipient>>,
     /// Names of routes of given recipients, by index.
     routes: Vec<(usize, Box<str>)>,
     /// The name of the route of all other recipients.
     route: Option<Box<str>>,
-    /// In place of the reverse-path.
+    /// The new reverse-path; `None` leaves that of the client.
     sender: Option<ReversePath>,
     /// Reasons to discard given recipients, by index.
     discarded: Vec<(usize, Box<str>)>,
     /// Targets of aliases that get no mail, with the reasons.
     missing: Vec<(Box<str>, Box<str>)>,
     edits: Edits,
-    /// In place of the body.
+    /// The new body; `None` leaves that of the client.
     body: Option<Bytes>,
     /// Further recipients, who get a copy if anybody gets the message.
     bcc: Vec<Recipient>,
@@ -62,7 +62,7 @@ pub struct Decisions {
     treatment: Treatment,
 }
 
-/// The result of a draft.
+/// A draft whose checks are over: to be stored, or thrown away.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Accepted {
     /// To be made durable.
@@ -79,13 +79,13 @@ pub enum Accepted {
     },
     /// Nothing is stored; the client is answered 250.
     Discarded {
-        /// The id in the reply.
+        /// The reply of 250 names it, though no message has it.
         id: QueueId,
-        /// The envelope as it was given.
+        /// As the client gave it, for the log.
         envelope: Envelope,
         /// The content, whose chunks are to be given back.
         content: ReceivedContent,
-        /// The reason to discard it.
+        /// For the log: what the check that discarded it said.
         reason: Box<str>,
     },
 }

@@ -38,7 +38,7 @@ pub enum Outcome {
     Recipients(Expanded),
     /// A local address that no user has, or an address that no mailbox here can have.
     NoSuchUser,
-    /// No answer now.
+    /// Not known now: a map failed, or the aliases are wrong.
     Failed(Trouble),
 }
 

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-/// The findings of the open transaction.
+/// What checks tell those that are asked later about the open transaction.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// Rules at the content can ask for them as for those that other rules have set.
@@ -30,7 +30,6 @@ impl Findings {
         self.tags_mut().push(tag.into());
     }
 
-    /// Returns the tags.
     pub(crate) fn tags(&self) -> Vec<Box<str>> {
         self.tags_mut().clone()
     }

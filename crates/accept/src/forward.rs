@@ -10,14 +10,14 @@ const NAME: &str = ".forward";
 /// So long is a file remembered, and that there is none: each is read by a process of its own.
 const TTL: Duration = Duration::from_secs(5);
 
-/// Reads the files.
+/// Reads `.forward` files, of which the daemon's user may read few: in the daemon, the helper does.
 pub trait ForwardFiles: Send + Sync {
     /// Returns the content of the file of a user of this machine; none if nobody has that name, has no such file, or others could have
     /// written it.
     fn read<'a>(&'a self, user: &'a str) -> Answer<'a, Result<Option<String>, String>>;
 }
 
-/// Returns the reference of the map.
+/// The name by which `Maps` knows the files.
 pub(crate) fn reference() -> Reference {
     Reference::Named(NAME.into())
 }

@@ -21,7 +21,7 @@ impl AcceptLog {
         Self { stream, logs_connections }
     }
 
-    /// Returns the stream, for events of others.
+    /// Returns the event stream that the log writes to.
     pub fn stream(&self) -> &EventStream {
         &self.stream
     }

@@ -26,7 +26,7 @@ impl<T: Send + Sync + 'static> CheckMemory for OfTransaction<T> {
     }
 }
 
-/// Returns the memory of a check as what it is.
+/// Casts the memory to the type that the check has made; `None` if it has none, or another type.
 pub(crate) fn own<T: CheckMemory>(memory: Option<&mut dyn CheckMemory>) -> Option<&mut T> {
     memory.and_then(|memory| (memory as &mut dyn Any).downcast_mut())
 }

@@ -6,17 +6,17 @@ use mail::{Envelope, Recipient, Reply};
 use policy::Stage;
 use smtp::server::replies;
 
-/// The rule that the pipeline breaks.
+/// A rule that the pipeline breaks on purpose: the simulator has to notice each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mutant {
-    /// None is broken.
+    /// The pipeline as it is.
     #[default]
     None,
     /// A recipient that a check refused gets the message.
     KeepRefused,
     /// What checks decided of a recipient stays when a later check refuses it.
     KeepVerdicts,
-    /// The header is changed twice.
+    /// The edits of the header are applied twice.
     ApplyTwice,
     /// The content is judged by the configuration as it is now, and not by that of the transaction.
     FollowReload,

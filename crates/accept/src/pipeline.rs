@@ -129,7 +129,7 @@ impl Pipeline {
         !self.by_stage[stage as usize].is_empty()
     }
 
-    /// Are there filters?
+    /// Returns whether any filter is configured.
     pub fn has_filters(&self) -> bool {
         self.filters.is_some()
     }

@@ -27,7 +27,7 @@ pub fn to_last_resort() -> AliasTarget {
     AliasTarget::Route(LAST_RESORT.into())
 }
 
-/// Returns the mailbox of [`LAST_RESORT`].
+/// Returns [`LAST_RESORT`] at this host; `None` if the host name is no domain.
 pub fn last_resort(settings: &Settings) -> Option<Mailbox> {
     Mailbox::parse(&format!("postmaster@{}", settings.hostname), true).ok()
 }
@@ -47,7 +47,8 @@ pub struct Routes {
     targets: AliasTargets,
     /// Mail is offered to its next hop before it is stored, unless its route says otherwise.
     deliver_first: bool,
-    /// Some mail is.
+    /// At least one route may offer mail to its next hop first: without one, envelopes need no look at their
+    /// routes.
     may_deliver_first: bool,
     /// The domain of the mailbox that gets mail for the bare postmaster.
     postmaster_key: String,
@@ -449,7 +450,7 @@ fn is_for_domain(route: &Route, key: &str, maps: &Maps) -> bool {
     !route.is_by_recipient() && (route.matches(key) || maps.has_now(&route.domain_maps, key))
 }
 
-/// Returns whether a route is for a sender.
+/// Returns whether the route takes mail from this sender. Without one, only a route for all senders does.
 fn is_for_sender(route: &Route, sender: Option<&ReversePath>, maps: &Maps) -> bool {
     let senders = &route.senders;
     senders.is_all()

@@ -25,7 +25,7 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// Questions that are open at one destination at a time.
 const QUESTIONS_PER_DESTINATION: usize = 20;
 
-/// A mailbox at a destination.
+/// One question; its answer is kept under it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     destination: Destination,

@@ -75,7 +75,7 @@ impl<'a> Domain<'a> {
         }
     }
 
-    /// The address of an address literal.
+    /// The IP address of an address literal (RFC 5321 §4.1.3); `None` for a name.
     pub fn literal(self) -> Option<IpAddr> {
         parse_literal(self.0.strip_prefix('[')?.strip_suffix(']')?)
     }
@@ -189,7 +189,7 @@ impl Mailbox {
         local.len() <= LOCAL_PART_MAX && (local.starts_with('"') || !has_empty_atom())
     }
 
-    /// Behind the `@`.
+    /// The part behind the `@`, as written: a name or an address literal.
     pub fn domain(&self) -> Domain<'_> {
         Domain(&self.text[usize::from(self.at) + 1..])
     }
@@ -273,7 +273,7 @@ fn is_quoted_string(local: &str) -> bool {
 pub enum ReversePath {
     /// `<>`: never answered by a DSN (RFC 5321 §4.5.5).
     Null,
-    /// A mailbox.
+    /// A mailbox, which a DSN may be sent to.
     Mailbox(Mailbox),
 }
 
@@ -313,7 +313,7 @@ pub enum ForwardPath {
 }
 
 impl ForwardPath {
-    /// The address without brackets.
+    /// As in RCPT, without the brackets; `postmaster` for the bare postmaster.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Postmaster => "postmaster",

@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin};
 
 /// An answer, now or later. The caller sets a deadline when it waits, and may drop the future at any time.
 pub enum Answer<'a, T> {
-    /// The answer.
+    /// Known at once: the caller need not await anything.
     Ready(T),
     /// Resolves to the answer.
     Pending(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
@@ -20,12 +20,12 @@ impl<T> std::fmt::Debug for Answer<'_, T> {
 }
 
 impl<'a, T> Answer<'a, T> {
-    /// The answer of a future.
+    /// Boxes a future that resolves to the answer.
     pub fn later(future: impl Future<Output = T> + Send + 'a) -> Self {
         Self::Pending(Box::pin(future))
     }
 
-    /// Waits for the answer.
+    /// Returns at once if the answer is ready. Dropping the future gives up the question.
     pub async fn wait(self) -> T {
         match self {
             Self::Ready(answer) => answer,

@@ -13,9 +13,9 @@ pub struct ClientCertificate {
     pub addresses: Vec<Box<str>>,
     /// The host names in the certificate, in lower case.
     pub hosts: Vec<Box<str>>,
-    /// The common name of the subject.
+    /// CN of the subject; `None` if it has none.
     pub common_name: Option<Box<str>>,
-    /// The common name of the issuer.
+    /// CN of the issuer; `None` if it has none.
     pub issuer: Option<Box<str>>,
 }
 
@@ -44,7 +44,7 @@ impl ClientCertificate {
     }
 }
 
-/// The word in front of a fingerprint.
+/// The prefix of fingerprints in keys and in what operators write.
 const FINGERPRINT: &str = "sha256:";
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ pub struct ChunkId(pub u64);
 /// A run of content, either in memory or in the spool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
-    /// In memory.
+    /// Bytes that were not written to the spool.
     Memory(Bytes),
     /// A chunk in the spool.
     Stored {

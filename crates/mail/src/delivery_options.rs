@@ -27,7 +27,7 @@ impl DeliveryOptions {
     }
 }
 
-/// The deadline of a delivery (RFC 2852).
+/// `BY=` of MAIL (RFC 2852 §4), counted from the time of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeliverBy {
     /// The by-time, as an absolute time.

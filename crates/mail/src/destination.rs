@@ -72,7 +72,7 @@ impl fmt::Display for LmtpServer {
     }
 }
 
-/// The use of TLS towards a destination.
+/// How TLS is used towards a destination, and whether its certificate has to be valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TlsMode {
     /// Mail is sent without TLS.
@@ -88,7 +88,7 @@ pub enum TlsMode {
     RequireTls,
 }
 
-/// The next hop of a message. Cheap to clone.
+/// Where a message goes next: another server, or a delivery on this machine. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NextHop {
     /// SMTP to the mail exchangers of a domain, given as [`Domain::key`].

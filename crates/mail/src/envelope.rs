@@ -20,9 +20,9 @@ pub enum BodyType {
 /// `RET=` (RFC 3461 §4.3): how much of the message a failure DSN returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ret {
-    /// The whole message.
+    /// `FULL`: DSNs about failures return the whole message.
     Full,
-    /// Only its header.
+    /// `HDRS`: DSNs return its header only.
     Headers,
 }
 
@@ -54,9 +54,9 @@ impl Notify {
 /// One forward-path with its DSN parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipient {
-    /// The address of the recipient.
+    /// The forward-path of RCPT, or what an alias put in its place.
     pub path: ForwardPath,
-    /// The reports that the sender wants.
+    /// `NOTIFY=`: which outcomes the sender wants to hear of (RFC 3461 §4.1).
     pub notify: Notify,
     /// `ORCPT=`, decoded: `rfc822;user@example.com` (RFC 3461 §4.2).
     pub orcpt: Option<Box<str>>,
@@ -90,9 +90,9 @@ impl RecipientOptions {
 pub enum AliasTarget {
     /// A program with its arguments, as the alias has them.
     Program(Box<str>),
-    /// A file in the mbox format.
+    /// A file in the mbox format, by its path.
     File(Box<str>),
-    /// The route with this name.
+    /// The name of a configured route.
     Route(Box<str>),
     /// None yet: the address is to be expanded later, because its aliases were wrong or a map did not answer.
     Later,
@@ -104,7 +104,7 @@ impl Recipient {
         Self { path, notify: Notify::default(), orcpt: None, options: None }
     }
 
-    /// Returns [`RecipientOptions::expansion`].
+    /// The expansion that made this recipient; `None` if the client gave the address itself.
     pub fn expansion(&self) -> Option<&Expansion> {
         self.options.as_ref()?.expansion.as_ref()
     }
@@ -157,7 +157,7 @@ impl Recipient {
 /// recipient (VERP). A message with the null reverse-path has none.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ReturnPath {
-    /// The address that DSNs go to.
+    /// The reverse-path to send, and so the address of DSNs.
     pub path: ReversePath,
     /// True if it is the owner of a list.
     pub is_list: bool,
@@ -175,7 +175,7 @@ pub struct Expansion {
 /// Everything MAIL and RCPT said. Recipients are named by their index elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
-    /// The reverse-path, to which DSNs go.
+    /// From MAIL: the sender, or `<>` for a DSN.
     pub reverse_path: ReversePath,
     /// In the order of their RCPT commands.
     pub recipients: Vec<Recipient>,
@@ -183,9 +183,9 @@ pub struct Envelope {
     pub body: BodyType,
     /// `SMTPUTF8` was given (RFC 6531 §3.4).
     pub smtputf8: bool,
-    /// `RET=`.
+    /// `RET=` (RFC 3461 §4.3): what of the message a DSN about a failure returns.
     pub ret: Option<Ret>,
-    /// `ENVID=`, decoded.
+    /// `ENVID=`, decoded (RFC 3461 §4.4). DSNs repeat it.
     pub envid: Option<Box<str>>,
     /// Options that few messages have.
     pub options: Option<Box<DeliveryOptions>>,

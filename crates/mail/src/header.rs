@@ -80,7 +80,7 @@ enum StartState {
     #[default]
     Empty,
     Name,
-    /// Behind a name.
+    /// Blanks between a name and its colon.
     Blanks,
     Field,
     Folded,

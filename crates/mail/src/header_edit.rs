@@ -13,7 +13,7 @@ pub struct Field {
     value: Box<str>,
 }
 
-/// A fault that makes a text no header field.
+/// Why a text is refused as a header field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldError {
     /// A name has one or more printable ASCII characters, and no colon (RFC 5322 §2.2).
@@ -98,16 +98,16 @@ pub enum Edit {
     Append(Field),
     /// Replaces an occurrence of the field's name; without that occurrence the field is appended.
     Replace {
-        /// The occurrence that is replaced.
+        /// Counted from 0.
         occurrence: usize,
-        /// The new field.
+        /// Takes the place of the occurrence; its name says which fields are counted.
         field: Field,
     },
     /// Removes one occurrence of a name, or all of them.
     Remove {
-        /// The name, in any letter case.
+        /// In any letter case.
         name: Box<str>,
-        /// The occurrence; `None` is all.
+        /// Counted from 0; `None` removes every field of the name.
         occurrence: Option<usize>,
     },
 }
@@ -203,7 +203,7 @@ impl FromIterator<Edit> for Edits {
     }
 }
 
-/// A field of the new header.
+/// A line of the new header, with the lines that continue it.
 enum Line<'a> {
     /// As it was received, with its line ends.
     Received(&'a [u8]),

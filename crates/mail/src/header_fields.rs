@@ -6,7 +6,7 @@ use crate::{header, header_edit::split};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderFields {
     fields: Vec<OneField>,
-    /// The empty line, if there is one.
+    /// The empty line behind the header, with what ends it; empty if the content has no body.
     end: Vec<u8>,
 }
 
@@ -14,7 +14,7 @@ pub struct HeaderFields {
 struct OneField {
     /// With its folding and line ends.
     bytes: Vec<u8>,
-    /// A field that this server added.
+    /// Added by this server, not received.
     is_own: bool,
 }
 

@@ -57,7 +57,7 @@ impl fmt::Debug for QueueId {
     }
 }
 
-/// The error of a text that is no queue id.
+/// The text has not the form of a queue id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAnId;
 

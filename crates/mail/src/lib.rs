@@ -68,7 +68,7 @@ pub struct Message {
     pub arrived: UnixMillis,
     /// Where the message came from: a client, a user of this machine, or this server itself.
     pub origin: Origin,
-    /// The reverse-path and the recipients.
+    /// Who sent the message, and who gets it.
     pub envelope: Envelope,
     /// Header and body, trace headers included, in wire form without dot-stuffing.
     pub content: Content,
@@ -81,5 +81,5 @@ impl Message {
     }
 }
 
-/// A [`Message`] as it is passed around.
+/// Sessions, queue and deliveries hold one copy of a [`Message`].
 pub type SharedMessage = Arc<Message>;

@@ -14,11 +14,11 @@ use std::{
 pub enum Origin {
     /// An SMTP client: `client=[192.0.2.1] helo=mail.test proto=ESMTPS`.
     Smtp {
-        /// IP address of the client.
+        /// Where the connection came from, or what XCLIENT said.
         client: IpAddr,
         /// The name from EHLO or HELO, as one word: see [`Origin::smtp`].
         helo: Box<str>,
-        /// The protocol of the transaction.
+        /// `with` of the Received field.
         protocol: TransmissionType,
     },
     /// A user of this machine: `submit uid=1000`.
@@ -32,18 +32,18 @@ pub enum Origin {
     /// A DSN about a DSN of this server that could not be delivered, for the postmaster: `dsn double-bounce`. If it
     /// cannot be delivered, nothing follows.
     DoubleBounce,
-    /// Any other text.
+    /// What no other variant has written; kept as it was read.
     Other(Box<str>),
 }
 
 /// The `with` protocol of a `Received` field (RFC 5321 §4.4, RFC 3848, RFC 6531 §4.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransmissionType {
-    /// HELO.
+    /// HELO without TLS.
     Smtp,
     /// HELO with TLS; not registered, but in use.
     Smtps,
-    /// EHLO.
+    /// EHLO without TLS or AUTH.
     Esmtp,
     /// EHLO with TLS.
     Esmtps,

@@ -56,7 +56,7 @@ impl ReplyStage {
 /// The reply that decided an outcome, in the parts that decisions are made on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReplyTo {
-    /// The command that was answered.
+    /// Which command, or the end of the content, was answered.
     pub stage: ReplyStage,
     /// The reply code, such as 550.
     pub code: u16,
@@ -101,7 +101,7 @@ impl Cause {
 pub enum FinishedAs {
     /// The next hop or the mailbox has the message.
     Delivered,
-    /// Failed.
+    /// A permanent failure, which the sender is told of unless `NOTIFY` says otherwise.
     Bounced,
     /// Failed because the lifetime of the message was over.
     Expired,

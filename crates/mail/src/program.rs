@@ -13,7 +13,7 @@ pub struct Program {
     pub time_limit: Duration,
 }
 
-/// A user of this machine.
+/// The user as whom a program is run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunAs {
     /// User name.
@@ -22,7 +22,7 @@ pub struct RunAs {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// The home directory.
+    /// `HOME` of the program. Its working directory is `/`.
     pub home: Box<Path>,
 }
 
@@ -44,11 +44,11 @@ pub enum EnvelopeField {
     Recipient,
     /// The local part of the recipient, without quotes.
     Local,
-    /// The local part without its detail.
+    /// The local part up to the delimiter of details.
     User,
-    /// The detail of the local part, or nothing.
+    /// The local part behind the delimiter; empty if there is none.
     Detail,
-    /// The domain of the recipient.
+    /// What stands behind the `@` of the recipient.
     Domain,
     /// The queue id.
     Id,

@@ -34,7 +34,7 @@ pub enum Attribute<T> {
     NotGiven,
     /// `[UNAVAILABLE]` or `[TEMPUNAVAIL]`: not known to the peer.
     Unavailable,
-    /// The value.
+    /// Given with this value, decoded from xtext.
     Is(T),
 }
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 /// `<<joe@example.com>>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LoosePaths {
-    /// None.
+    /// Every path has to have the form of RFC 5321 §4.1.2.
     Nobody,
     /// Those that the driver trusts, and those that have authenticated.
     #[default]
     Trusted,
-    /// All.
+    /// All clients, strangers too.
     Everybody,
 }
 

@@ -15,9 +15,9 @@ pub const V1_MAX_BYTES: usize = 107;
 /// The ends of the connection between client and load balancer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proxied {
-    /// A client.
+    /// A client behind the load balancer, with both ends of its own connection.
     Client {
-        /// Address and port of the client.
+        /// Where the client connected from.
         peer: SocketAddr,
         /// The address to which the client connected.
         local: SocketAddr,

@@ -24,17 +24,17 @@ pub(super) struct LoginSession {
     open: Option<OpenExchange>,
 }
 
-/// An exchange that is not over.
+/// Lives from AUTH to the last response, or until the client cancels.
 struct OpenExchange {
     /// By which it began, whatever is reloaded meanwhile.
     config: Arc<AcceptConfig>,
     exchange: Exchange,
     mechanism: Box<str>,
-    /// The name that the client gave.
+    /// For the log; `None` as long as the mechanism has not told it.
     user: Option<Box<str>>,
 }
 
-/// The part that runs the exchange.
+/// Who verifies the credentials.
 enum Exchange {
     /// A map is asked for the logins of the client's certificate.
     NotBegun,
@@ -47,7 +47,7 @@ enum Exchange {
 enum Todo {
     /// Of our own exchange.
     Step(Step),
-    /// Pass this on to Dovecot.
+    /// Dovecot verifies this response; `None` without an initial one.
     PassOn(Option<Vec<u8>>),
     /// Find the logins of the client's certificate, and begin EXTERNAL with this initial response.
     Certificate(Option<Vec<u8>>),

@@ -204,7 +204,7 @@ impl Asked {
         Ok(Self { path, takes_utf8 })
     }
 
-    /// The addresses, a line each.
+    /// Composes the reply to EXPN or VRFY, a line for each address. Addresses beyond ASCII need SMTPUTF8.
     fn reply(&self, addresses: &[String]) -> Reply {
         if !self.takes_utf8 && !addresses.iter().all(|address| address.is_ascii()) {
             return replies::NEEDS_SMTPUTF8_REPLY;

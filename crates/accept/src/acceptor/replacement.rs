@@ -15,7 +15,7 @@ use smtp::server::replies;
 use spool::SpoolFailure;
 use tokio::time::timeout;
 
-/// A message that is not stored yet.
+/// A message that takes the place of a queued one, not stored yet.
 pub struct Replacement {
     /// For whoever takes the recipients' place.
     pub message: Message,
@@ -27,11 +27,11 @@ pub struct Replacement {
 pub enum NotReplaced {
     /// The recipient is refused, or cannot be looked up now.
     Refused(Reply),
-    /// Everything was discarded.
+    /// Aliases, rules or filters throw away the whole message.
     Discarded,
     /// There is no room for a message.
     NoRoom(Reply),
-    /// The queued message cannot be read.
+    /// The content of the queued message could not be read from the spool.
     Unreadable(SpoolFailure),
 }
 

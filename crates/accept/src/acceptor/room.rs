@@ -17,7 +17,8 @@ pub(super) struct Entering {
     bytes: AtomicU64,
 }
 
-/// A message that is entering.
+/// Counts a message and its bytes in [`Entering`] until it is dropped: by then the spool counts them, or they
+/// were refused.
 pub(super) struct EnteringGuard<'a> {
     entering: &'a Entering,
     bytes: u64,

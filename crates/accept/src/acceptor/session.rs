@@ -21,12 +21,12 @@ use smtp::{
 use spool::Refused;
 use std::sync::Arc;
 
-/// The daemon's context of a session.
+/// What the acceptor keeps for one client connection.
 pub struct SessionContext {
     /// By which the transaction is judged, whatever is reloaded meanwhile.
     pub(super) config: Arc<AcceptConfig>,
     pub(super) facts: SessionFacts,
-    /// The decisions of the stage connect.
+    /// What was decided when the client connected; HELO and STARTTLS begin again from there.
     pub(super) connected: Decisions,
     /// The decisions of the stages before MAIL, with which each transaction begins.
     pub(super) connection: Decisions,
@@ -36,7 +36,7 @@ pub struct SessionContext {
     pub(super) login: Option<Box<LoginSession>>,
     /// For logins; none without TLS, or without AUTH.
     pub(super) bindings: Option<Box<ChannelBindings>>,
-    /// Of the checks.
+    /// What each check remembers of this session.
     pub(super) memory: SessionMemory,
 }
 

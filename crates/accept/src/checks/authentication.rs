@@ -24,7 +24,7 @@ use tokio::{task::JoinSet, time::timeout};
 /// Time for all look-ups of a message. Those that have no answer then have failed, which is no reason to refuse the message.
 const LOOKUPS_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The field with the results.
+/// RFC 8601 §2.
 const RESULTS_FIELD: &str = "Authentication-Results";
 
 /// Looks up what is configured, and adds a field and tags. Asked before the rules, which see the tags.

@@ -54,7 +54,7 @@ pub struct ShownContent<'a> {
     pub load: Load<'a>,
 }
 
-/// The filters of a configuration.
+/// All filters that are configured, in the order in which they are asked.
 pub struct Filters(Vec<Filter>);
 
 struct Filter {
@@ -158,7 +158,7 @@ impl Filters {
         FilterStates { all: self.0.iter().map(|_| FilterState::default()).collect(), discarded_by: None }
     }
 
-    /// Returns whether a filter is to be told of a stage.
+    /// Returns whether any filter has to hear of the stage.
     pub(crate) fn are_told(&self, states: &FilterStates, view: &View<'_>) -> bool {
         match view.stage {
             Stage::Mail => self.0.iter().any(|filter| filter.is_for(view)),
@@ -261,7 +261,7 @@ impl Filter {
         Self { settings, failures: Mutex::default(), is_failing: AtomicBool::new(false) }
     }
 
-    /// Its name in the log.
+    /// By which the log and verdicts name the filter.
     fn rule(&self) -> Box<str> {
         format!("filter {}", self.settings.name).into()
     }

@@ -26,11 +26,11 @@ const READY_KEYS_MAX: usize = 4096;
 /// Signs mail whose From is an address of a domain of `[[sign]]`, when its client may send as that domain.
 pub(crate) struct Signatures {
     sections: Vec<(Sign, Option<SigningKey>)>,
-    /// Keys of maps, by the text in the map.
+    /// Parsed keys of maps, by their text: a key is parsed once, not for each message.
     ready: Mutex<HashMap<Box<str>, Arc<SigningKey>>>,
 }
 
-/// A key with its name.
+/// A signing key with its name, from a configured file or from a map.
 enum Found<'a> {
     OfFile(&'a str, &'a SigningKey),
     OfMap(String, Arc<SigningKey>),
@@ -198,8 +198,7 @@ fn deferred(view: &View<'_>, why: &dyn fmt::Display) -> Verdict {
     view.failed("dkim", why);
     Verdict::Defer(CANNOT_SIGN)
 }
-
-/// The single address in From.
+/// Returns the mailbox in From; `None` unless there is exactly one.
 fn from(view: &View<'_>) -> Option<Mailbox> {
     Mailbox::parse(&from_mailbox(view.header)?, true).ok()
 }

@@ -25,7 +25,7 @@ const BYTES_MAX: u64 = 32 << 20;
 /// Advice for a file that is not there, or cannot be read.
 const UNREADABLE: &str = "write the file, or remove the target; the daemon's user has to read it";
 
-/// The faults and warnings of included files.
+/// What the check of a configuration says of files that aliases include.
 #[derive(Debug, Default)]
 pub struct CheckedLists {
     /// Mail for the names that lead to these targets is deferred.
@@ -92,7 +92,7 @@ impl CheckedLists {
     }
 }
 
-/// A fault of the whole file.
+/// A fault that belongs to no line of the file.
 fn fault(what: impl Into<String>, help: &str) -> FileFault {
     FileFault { line: 0, column: 0, what: what.into(), help: help.to_owned() }
 }

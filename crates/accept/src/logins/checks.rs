@@ -18,7 +18,7 @@ const AT_ONCE: usize = STRANGERS_AT_ONCE + 1;
 const SUSPECTS_MAX: usize = 32;
 /// Checks of these and of all other strangers.
 pub const STRANGER_CHECKS_MAX: usize = 64;
-/// Checks of everybody.
+/// Checks of all clients together that are under way at a time.
 pub const CHECKS_MAX: usize = 96;
 
 /// What the checks know about clients, and those under way.
@@ -144,7 +144,7 @@ mod tests {
         IpAddr::from([192, 0, 2, u8::try_from(number).unwrap()])
     }
 
-    /// Admits one check of each of many clients.
+    /// Lets each client begin one check.
     fn admit_many(checks: &Checks, clients: std::ops::Range<usize>) -> Vec<Admitted> {
         clients.filter_map(|client| checks.admit(ip(client))).collect()
     }

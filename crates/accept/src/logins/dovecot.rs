@@ -25,7 +25,7 @@ const GREETING_TIMEOUT: Duration = Duration::from_millis(500);
 /// Dovecot's auth socket.
 pub struct DovecotAuth {
     path: PathBuf,
-    /// The names of mechanisms that are offered.
+    /// As Dovecot answered last; PLAIN and LOGIN if it never has.
     mechanisms: Vec<Box<str>>,
     /// The names are those that Dovecot has said now.
     has_answered: bool,
@@ -129,7 +129,7 @@ impl DovecotAuth {
         asked().map_err(|e: io::Error| format!("ask Dovecot at {}: {e}", self.path.display()))
     }
 
-    /// Connects for an exchange.
+    /// Opens a connection and reads Dovecot's greeting.
     async fn connect(&self) -> io::Result<BufReader<Take<UnixStream>>> {
         let mut stream = UnixStream::connect(&self.path).await?;
         stream.write_all(dovecot::hello(std::process::id()).as_bytes()).await?;

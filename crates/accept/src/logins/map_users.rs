@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 /// A hash that no password has, with the costs of `postrider auth hash`.
 const NOBODY: &str = "{ARGON2ID}$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// A map of users.
+/// Users whose passwords stand in a map.
 pub struct MapUsers {
     maps: Arc<Maps>,
     reference: Reference,
@@ -16,7 +16,7 @@ pub struct MapUsers {
     kinds: Mutex<Vec<StoredPassword>>,
 }
 
-/// A user of a map.
+/// A user that was found, with the password to verify.
 pub struct MapUser {
     pub login: Login,
     /// Name and value: a verified password is remembered for them, so that a new value counts at once.
@@ -24,7 +24,7 @@ pub struct MapUser {
 }
 
 impl MapUsers {
-    /// Returns the users of a map.
+    /// No map is asked before a client logs in.
     pub fn new(maps: Arc<Maps>, reference: Reference) -> Self {
         let nobody =
             StoredPassword::parse(NOBODY).expect("a constant hash: `the_hash_of_nobody_can_be_read`");

@@ -52,13 +52,13 @@ pub struct LoginSettings {
     pub failures_max: u32,
 }
 
-/// The store of users.
+/// Where logins and passwords are kept; the kind of `[auth]` decides.
 pub enum Store {
-    /// A file as Dovecot's passwd-file.
+    /// A file in the format of Dovecot's passwd-file, read again when it changes.
     File(UsersFile),
-    /// A map from user to password.
+    /// The value of the map is the hash of the password.
     Map(MapUsers),
-    /// A directory that verifies passwords.
+    /// Each password is verified by a bind to an LDAP directory.
     Directory(Arc<Maps>, Reference),
     /// Dovecot's authentication socket.
     Dovecot(DovecotAuth),
@@ -200,7 +200,7 @@ impl Logins {
         lock(self.checks.failed()).of_client(client, Instant::now()) >= failures_max
     }
 
-    /// Counts a failed login.
+    /// Counts the failure for the client's address and for the user, and says what follows from it.
     pub fn failed(&self, client: IpAddr, user: Option<&str>, in_session: u32) -> Counted {
         lock(self.checks.failed()).count(client, user, in_session, Instant::now())
     }

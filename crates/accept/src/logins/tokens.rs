@@ -28,12 +28,12 @@ const ASKING_MAX: usize = 64;
 /// Octets of an answer.
 const ANSWER_MAX: usize = 64 * 1024;
 
-/// Verifies tokens.
+/// Verifies tokens by asking the introspection endpoint (RFC 7662); remembers those that were valid.
 pub struct TokenVerifier {
     url: IntrospectionUrl,
     authority: String,
     authorization: Option<Secret>,
-    /// For https.
+    /// `None` if the endpoint's URL has `http:`.
     tls: Option<Https>,
     demands: TokenDemands,
     advice: TokenAdvice,
@@ -190,7 +190,7 @@ where
     }
 }
 
-/// A question under way.
+/// Counts a question that is under way until it is dropped.
 struct Asking<'a>(&'a AtomicUsize);
 
 impl<'a> Asking<'a> {

@@ -15,7 +15,7 @@ use std::{
 /// A change of the file is seen after this time at most.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A file of users.
+/// Users in a file, which is read again when it changes.
 pub struct UsersFile {
     path: PathBuf,
     state: Mutex<State>,
@@ -101,7 +101,6 @@ impl UsersFile {
     }
 }
 
-/// The result of a look at the file.
 enum Look {
     Same,
     /// The file was changed just now, and may not be complete. The file counts when the next look finds it unchanged.

@@ -9,7 +9,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The name of the file in `data_dir`.
+/// In `data_dir`.
 const FILE: &str = "greylist";
 /// Origins that are kept. The file has at most 53 octets for each, and may have 16 MiB.
 const ORIGINS_MAX: usize = 250_000;

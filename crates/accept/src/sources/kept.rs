@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A file of a table.
+/// A table in `data_dir` that outlives a restart.
 pub(super) struct KeptFile {
     data_dir: PathBuf,
     name: &'static str,

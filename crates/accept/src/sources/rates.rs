@@ -11,7 +11,7 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// The name of the file in `data_dir`.
+/// In `data_dir`.
 const FILE: &str = "limits";
 /// Keys of all limits together that are kept, of 16 bytes each. The file may have 16 MiB.
 const KEYS_MAX: usize = 1_000_000;
@@ -46,7 +46,7 @@ impl RateTable {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Spends, and returns whether the limit is exceeded.
+    /// Returns whether the limit is exceeded; nothing is spent then.
     pub(crate) fn spend(&self, limit: &Limit, key: &str, amount: u64) -> bool {
         let now = self.now();
         let key = (&limit.name, limit.per as u8, limit.measure as u8, key);

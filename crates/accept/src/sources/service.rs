@@ -13,7 +13,7 @@ use tokio::{
     time::timeout,
 };
 
-/// A longer answer is none of this protocol.
+/// A longer answer is treated as a fault of the service.
 const ANSWER_MAX_BYTES: usize = 16 * 1024;
 /// Connections that wait for the next question.
 const IDLE_MAX: usize = 50;
@@ -51,7 +51,7 @@ impl PolicyClient {
         if self.settings.passes_on_failure { Ok(ServiceAction::Pass) } else { Err(why.into()) }
     }
 
-    /// The inner error: the answer is none.
+    /// The outer error is of the connection; the inner one says why the answer is of no use.
     async fn exchange(&self, request: &[u8]) -> io::Result<Result<String, String>> {
         // A server may have closed connections that were idle: then a new one is tried.
         loop {

@@ -8,7 +8,7 @@ use crate::header::{HeaderLine, field_name, header_line};
 pub(super) struct MediaType {
     /// `text/plain`, in lower case.
     pub(super) name: String,
-    /// Of a multipart.
+    /// The `boundary` parameter of a multipart; `None` for other types.
     pub(super) boundary: Option<Vec<u8>>,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn fields(block: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
     )
 }
 
-/// The body of a field.
+/// Returns what follows the colon, folding and line end included.
 pub(super) fn value(field: &[u8]) -> &[u8] {
     let colon = field.iter().position(|byte| *byte == b':').map_or(field.len(), |at| at + 1);
     &field[colon..]

@@ -110,7 +110,7 @@ impl Scan {
     }
 }
 
-/// A part whose body is being read.
+/// The part whose body is being read, and what its encoding will be chosen by.
 #[derive(Debug)]
 struct Current {
     entity: Entity,
@@ -188,7 +188,7 @@ impl Visitor for Findings {
 #[derive(Debug, Default)]
 struct Utf8Check {
     is_bad: bool,
-    /// The beginning of a character.
+    /// The octets of a character that may be continued in the next piece.
     rest: Vec<u8>,
 }
 

@@ -72,7 +72,7 @@ pub(super) trait Visitor {
     fn raw(&mut self, bytes: &[u8]);
 }
 
-/// A multipart whose end has not come yet.
+/// A multipart whose closing delimiter has not come yet.
 #[derive(Debug)]
 struct Multipart {
     /// `--` and the boundary.
@@ -104,7 +104,7 @@ pub(super) struct Walker {
     /// The delimiter of the multipart that ended last: behind its end it would be ambiguous.
     closed: Vec<u8>,
     state: State,
-    /// The header so far.
+    /// Octets of the header that is being read, up to its empty line.
     block: Vec<u8>,
     /// The line so far, as long as it may be a delimiter.
     line: Vec<u8>,
@@ -136,9 +136,9 @@ impl Default for Walker {
 /// The result of comparing a line with the delimiters.
 enum Delimiter {
     None,
-    /// A part of this multipart begins.
+    /// Begins a part of the multipart with this index in `open`.
     Part(usize),
-    /// The end of a multipart.
+    /// Closes the multipart with this index.
     End(usize),
     Ambiguous,
 }
@@ -429,7 +429,7 @@ fn is_text(bytes: &[u8]) -> bool {
     (0..bytes.len()).all(is_line_end)
 }
 
-/// One such line that is not too long.
+/// The same for one line, which must also fit into [`WHOLE_LINE_MAX`].
 fn is_text_line(line: &[u8]) -> bool {
     line.len() <= WHOLE_LINE_MAX && is_text(line)
 }

@@ -2,7 +2,7 @@
 
 use mail::{ContentTraits, Reply};
 
-/// The extensions that the client uses.
+/// The extensions in the reply to EHLO that the client can use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// RFC 2920.

@@ -34,7 +34,7 @@ pub enum Protocol {
 /// The settings of a connection.
 #[derive(Debug, Clone)]
 pub struct ClientSettings {
-    /// SMTP or LMTP.
+    /// Decides between EHLO and LHLO, and how many replies the end of the content gets.
     pub protocol: Protocol,
     /// Host name to send in EHLO or LHLO.
     pub hello: Box<str>,
@@ -75,7 +75,7 @@ pub enum Event {
 pub enum Phase {
     /// None: the connection is idle.
     Idle,
-    /// The greeting.
+    /// The greeting of a new connection (5 minutes in RFC 5321 §4.5.3.2.1).
     Greeting,
     /// EHLO, AUTH, MAIL, RCPT, STARTTLS, RSET, QUIT.
     Command,
@@ -102,19 +102,19 @@ pub struct Connection {
     opening: bool,
     /// MAIL commands that were queued, whatever their replies.
     mail_count: usize,
-    /// The command that sends the content of the opening transaction.
+    /// DATA or BDAT, for the transaction whose content was not sent yet.
     content_command: ContentCommand,
     needs_reset: bool,
-    /// The server's certificate was verified.
+    /// Set by the driver. REQUIRETLS is sent to no other server (RFC 8689 §4.2.1).
     is_verified: bool,
-    /// The server is on this machine.
+    /// Set by the driver: at the final hop, such a server needs no REQUIRETLS.
     is_here: bool,
     ready: bool,
     closing: bool,
 }
 
 impl Connection {
-    /// A new connection that waits for the greeting.
+    /// Begins before the greeting: the driver passes what the server sends.
     pub fn new(settings: ClientSettings) -> Self {
         Self {
             settings,

@@ -9,7 +9,7 @@ use mail::{
 use memchr::memchr;
 use std::{collections::VecDeque, sync::Arc};
 
-/// A piece of output, in the order of the output.
+/// One thing to write, in the order in which the server has to get it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutputPiece {
     /// Commands, or content that was changed.
@@ -26,7 +26,7 @@ enum QueuedOutput {
     Text(Vec<u8>),
     /// The beginning of content: whether its dots are stuffed, and its conversion.
     Begin(bool, Option<Arc<Plan>>),
-    /// The end of converted content.
+    /// Converted content is over: what the converter still holds is written.
     End,
     Content(Bytes),
     Load(ChunkId),
@@ -37,7 +37,7 @@ enum QueuedOutput {
 pub(super) struct Output {
     queue: VecDeque<QueuedOutput>,
     dot_stuffer: DotStuffer,
-    /// The converter of the content that is being written.
+    /// None while content is written unchanged.
     converter: Option<Box<Converter>>,
 }
 

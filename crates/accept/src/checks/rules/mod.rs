@@ -41,7 +41,7 @@ impl RuleCheck {
     }
 }
 
-/// Questions with their answers.
+/// What was asked so far, for rules that are judged again with the answers.
 type Answered = Vec<(Question, Fact)>;
 
 type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -185,7 +185,7 @@ fn step(view: &View<'_>, memory: &mut Memory, stage: Stage) -> Next {
     }
 }
 
-/// The facts as the rules see them.
+/// Collects what rules may look at, of the client, the envelope and the content.
 fn facts<'a>(view: &View<'a>, stage: Stage, is_trusted: bool) -> Facts<'a> {
     // Another server that delivers by LMTP has checked its clients itself.
     let is_own = view.facts.listener() == Some(mail::ListenerKind::Lmtp);
@@ -359,7 +359,7 @@ fn attributes(view: &View<'_>, memory: &Memory) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// `AB:CD:EF`.
+/// The form of fingerprints in Postfix's policy protocol: `AB:CD:EF`.
 fn with_colons(digits: &str) -> String {
     let pairs: Vec<&str> =
         digits.as_bytes().chunks(2).filter_map(|pair| std::str::from_utf8(pair).ok()).collect();

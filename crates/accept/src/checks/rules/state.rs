@@ -4,13 +4,13 @@ use crate::{memory::CheckMemory, observer::duration};
 use policy::{Answers, ClientName, Fact, Question, Scope, Stage};
 use std::time::Duration;
 
-/// The memory of the rules of one session.
+/// What the rules remember between the stages of one session.
 #[derive(Default)]
 pub(super) struct Memory {
     pub(super) answers: Answers,
     /// Of the connection, and of the name in EHLO.
     pub(super) session_tags: Vec<(Stage, Box<str>)>,
-    /// Of MAIL.
+    /// Set at MAIL; they end with the transaction.
     pub(super) mail_tags: Vec<Box<str>>,
     /// Of the recipients, by index. A refused one has none.
     pub(super) recipient_tags: Vec<Vec<Box<str>>>,
@@ -118,7 +118,7 @@ impl Memory {
     }
 }
 
-/// The text of an answer, for an observer.
+/// The answer as an observer shows it, with the time that it took.
 pub(super) fn shown(answer: &Fact, took: Duration) -> String {
     let text = match answer {
         Fact::Map(Ok(Some(value))) if value.is_empty() => "found".to_owned(),
