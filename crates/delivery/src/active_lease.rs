@@ -7,7 +7,7 @@ use mail::{
 };
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
-/// A lease whose transaction has begun.
+/// A lease with a transaction in flight, and what earlier transactions of it have brought.
 pub(crate) struct ActiveLease {
     pub(crate) transaction_id: u64,
     pub(crate) lease: LeasedMessage,

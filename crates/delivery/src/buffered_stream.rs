@@ -16,9 +16,9 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-/// The size of a read: replies are small.
+/// Replies are small, and the buffer is kept for each connection.
 const READ_BYTES: usize = 4096;
-/// The most pieces that one call writes.
+/// Pieces that one vectored write takes.
 const SLICES_MAX: usize = 32;
 
 /// TCP, TLS over it, or a Unix socket.

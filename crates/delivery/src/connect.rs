@@ -47,10 +47,9 @@ pub(crate) struct Ready {
 /// The settings and the TLS state that a connection is made with.
 pub(crate) struct Connector<'a> {
     pub(crate) settings: &'a DeliverySettings,
-    /// The name and the password to log in with.
+    /// For AUTH; `None` sends mail without a login.
     pub(crate) login: Option<&'a ClientCredentials>,
     pub(crate) source_address: Option<IpAddr>,
-    /// The name that is sent in EHLO.
     pub(crate) hello: &'a str,
     /// TLS begins with the first byte.
     pub(crate) is_implicit: bool,
@@ -74,7 +73,7 @@ const CONNECTING: &str = "connecting";
 const REQUIRETLS_NEEDED: Enhanced = Enhanced(5, 7, 30);
 const REQUIRETLS_TEXT: &str = "the sender requires TLS (REQUIRETLS)";
 
-/// The reason why a host could not be used.
+/// Why a host could not be used, and so whether another way may work.
 enum Unusable {
     /// The handshake failed: without TLS it may work.
     Handshake(TlsError),
@@ -82,7 +81,7 @@ enum Unusable {
     NoTls(String),
     /// The connection was lost behind the handshake: without TLS it may work.
     BrokenTls(Outcome),
-    /// Anything else.
+    /// The host is given up for this attempt, with this outcome.
     Deferred(Outcome),
 }
 

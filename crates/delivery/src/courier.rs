@@ -36,13 +36,13 @@ pub enum EightBit {
     Auto,
     /// Convert the content; return mail that cannot be converted.
     Convert,
-    /// Send the content as it is.
+    /// Send the content unchanged.
     Send,
-    /// Return the mail.
+    /// Return the mail as undeliverable.
     Return,
 }
 
-/// The settings of deliveries.
+/// What the configuration says of connections to next hops.
 #[derive(Debug, Clone)]
 pub struct DeliverySettings {
     /// The name in EHLO and in the names of files in Maildirs.
@@ -53,7 +53,7 @@ pub struct DeliverySettings {
     pub separator: Option<Separator>,
     /// The address from which connections are made, unless a route says otherwise.
     pub source_address: Option<IpAddr>,
-    /// The settings of routes, by name.
+    /// By the name in [`mail::Destination::route`].
     pub routes: HashMap<Arc<str>, RouteSettings>,
     /// Messages on one connection before it is replaced.
     pub messages_per_connection: u32,
@@ -69,7 +69,7 @@ pub struct DeliverySettings {
     pub connect_timeout: Duration,
     /// The time limit for the greeting, and for a TLS handshake.
     pub greeting_timeout: Duration,
-    /// The time limit for the reply to a command.
+    /// How long the reply to any other command may take.
     pub command_timeout: Duration,
     /// The time limit for the reply to DATA, and for the server to take a piece of content.
     pub data_timeout: Duration,
@@ -77,7 +77,7 @@ pub struct DeliverySettings {
     pub data_done_timeout: Duration,
 }
 
-/// The settings of the connections of one route.
+/// What a route sets for its connections, in place of the settings for all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RouteSettings {
     /// The name and the password to log in with; never sent without TLS.
@@ -107,7 +107,7 @@ pub struct Courier {
 }
 
 impl Courier {
-    /// A courier that finds hosts by this router.
+    /// Opens no connection yet; the router finds the hosts of destinations.
     pub fn new(router: Router, settings: DeliverySettings, tls: TlsClient) -> Self {
         let (tls_faults, host_memory) = (TlsFaults::default(), HostMemory::default());
         let exchanger_budget = ExchangerBudget::default();

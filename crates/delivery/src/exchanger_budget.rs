@@ -58,7 +58,7 @@ struct Known {
 #[derive(Debug)]
 pub(crate) struct Unproven {
     budget: ExchangerBudget,
-    /// Its address and its names.
+    /// By address and by name: a server counts under both.
     counted: [Exchanger; 2],
     is_answered: bool,
 }

@@ -26,7 +26,7 @@ pub(crate) struct HostMemory {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Failures in a row.
+    /// Since the server last took mail.
     failure_count: u32,
     behind_until: Option<Instant>,
     /// Until then it stands behind the fallback, too.
@@ -59,7 +59,7 @@ impl HostMemory {
         });
     }
 
-    /// The server took mail.
+    /// Forgets the failures of a server that took mail.
     pub(crate) fn worked(&self, server: SocketAddr) {
         let mut servers = self.servers();
         let Some(known) = servers.get_mut(&server) else { return };
@@ -76,7 +76,7 @@ impl HostMemory {
         before.is_none_or(|before| before <= now)
     }
 
-    /// Returns whether the server is spoken to in lock step.
+    /// Returns whether commands are sent one at a time, although the server offers PIPELINING.
     pub(crate) fn wants_lock_step(&self, server: SocketAddr, now: Instant) -> bool {
         let servers = self.servers();
         servers.get(&server).and_then(|known| known.lock_step_until).is_some_and(|until| now < until)

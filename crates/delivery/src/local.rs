@@ -14,14 +14,12 @@ use rewrite::Separator;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// The place of mail on this machine.
+/// Where mail on this machine goes. Templates have `{local}` and `{domain}`.
 #[derive(Clone, Copy)]
 pub(crate) enum Place<'a> {
-    /// Maildirs, by this template.
     Maildir(&'a str),
     /// Files in the mbox format, by this template.
     Mbox(&'a str),
-    /// A program.
     Program(&'a Program),
 }
 
@@ -60,13 +58,12 @@ impl Place<'_> {
 pub(crate) struct LocalSettings<'a> {
     /// The name in the names of files in Maildirs.
     pub(crate) hello: &'a str,
-    /// The treatment of symbolic links.
     pub(crate) links: Links,
-    /// The character between a user and a detail.
+    /// Splits the local part into user and detail; `None` if addresses have no details.
     pub(crate) separator: Option<Separator>,
 }
 
-/// The content of a message, piece by piece.
+/// Gives a message piece by piece, so that none is in memory as a whole.
 pub(crate) trait ContentSource: Sync {
     /// Sends the pieces of the content, and `None` behind the last. Ends early if nobody takes them.
     ///
@@ -101,7 +98,7 @@ impl<J: WorkSource> ContentSource for Queued<'_, J> {
     }
 }
 
-/// A message on its way to one recipient.
+/// One recipient's copy of a message, ready to be delivered on this machine.
 pub(crate) struct Parcel<'a, S> {
     pub(crate) settings: LocalSettings<'a>,
     pub(crate) content: S,

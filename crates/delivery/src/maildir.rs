@@ -84,7 +84,7 @@ pub(crate) fn store_blocking(
     outcome(&folder.path, write(folder, links, &file_name(hello), head, pieces))
 }
 
-/// The pieces of content, in order.
+/// Content, piece by piece, for a thread that may block.
 pub(crate) trait Pieces {
     /// Returns the next piece; none behind the last.
     ///
@@ -137,7 +137,7 @@ impl From<Errno> for Unwritten {
 }
 
 impl Unwritten {
-    /// A link that is not followed.
+    /// The fault of a path with a symbolic link that is not followed.
     pub(crate) fn link(links: Links, path: &Path) -> Self {
         // Without the separator at the end, it is the link itself.
         let path = path.components().collect();

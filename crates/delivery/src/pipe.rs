@@ -31,7 +31,7 @@ use tokio::{
 const OUTPUT_MAX_BYTES: usize = 4096;
 /// Time for the end of the output once the program has ended: its own children may have it open.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
-/// The variable `PATH` of programs.
+/// All that programs get: they inherit no variable of the daemon.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Delivers a message to one recipient.

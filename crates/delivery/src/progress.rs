@@ -20,7 +20,7 @@ pub struct Step {
     pub earlier: Option<Box<str>>,
 }
 
-/// The current step of a connection.
+/// What a connection waits for now. The connection writes it; operators' lists read it.
 #[derive(Debug, Default)]
 pub struct Progress(Mutex<Option<Step>>);
 

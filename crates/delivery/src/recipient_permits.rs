@@ -25,29 +25,28 @@ impl PermitLimits {
     pub(crate) const PROGRAMS: Self = Self { max: 8, patience: Duration::from_secs(15) };
 }
 
-/// The recipients that have deliveries.
+/// Deliveries per recipient: under way or waiting for a permit.
 #[derive(Debug, Default)]
 pub(crate) struct RecipientPermits(Mutex<HashMap<Box<str>, Recipient>>);
 
 #[derive(Debug)]
 struct Recipient {
-    /// The deliveries that are under way.
+    /// Permits that are held.
     count: usize,
-    /// Those that wait.
     waiting: usize,
     /// When one of them began where there was none, or ended.
     last_progress: Instant,
     ended: Arc<Notify>,
 }
 
-/// A delivery, until it is dropped.
+/// Permits one delivery, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit<'a> {
     permits: &'a RecipientPermits,
     recipient: &'a str,
 }
 
-/// One that waits for a permit.
+/// Counts as waiting until it is dropped.
 struct Wait<'a>(&'a RecipientPermits, &'a str);
 
 impl RecipientPermits {

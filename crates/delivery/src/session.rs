@@ -29,7 +29,7 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most pieces that are gathered for one write.
 const PIECES_MAX: usize = 32;
 
-/// The result of a connection that ended.
+/// What is left of a connection that ended, and what it has shown of its server.
 pub(crate) struct Ended {
     /// Leases for the next connection.
     pub(crate) unfinished: Option<Unfinished>,
@@ -43,7 +43,7 @@ pub(crate) struct Ended {
 /// What a connection has shown about its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Usefulness {
-    /// It took mail.
+    /// It took mail: trying it was worthwhile.
     Useful,
     /// Neither: there was no work, or all of it was refused for good.
     Unknown,
@@ -55,7 +55,7 @@ pub(crate) enum Usefulness {
     LostCommands,
 }
 
-/// The end of a connection.
+/// Why a connection ended, and whether transactions are still without outcomes.
 enum End {
     /// Nothing is in flight.
     Done,
@@ -103,7 +103,6 @@ pub(crate) struct Session<'a, J> {
     wants_tls: bool,
     /// Commands that were pipelined are sent again over a connection in lock step.
     is_out_of_step: bool,
-    /// A recipient was deferred.
     has_deferred: bool,
     /// A connection was lost after the end of content.
     has_lost_content: bool,
@@ -114,9 +113,7 @@ pub(crate) struct Session<'a, J> {
     message_count: u32,
     /// A lease was completed on this connection, so another connection will work, too.
     has_finished_some: bool,
-    /// A recipient was delivered to.
     has_delivered: bool,
-    /// A recipient has an outcome.
     has_outcome: bool,
     /// A transaction was refused at DATA or at the end of the content for its number of recipients, or closed in reply
     /// to DATA.

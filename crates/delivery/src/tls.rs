@@ -23,12 +23,12 @@ const EXPORTER_LABEL: &[u8] = b"EXPORTER-Channel-Binding";
 /// Octets of that channel binding.
 const EXPORTER_BYTES: usize = 32;
 
-/// The way in which a connection is secured.
+/// What a handshake has agreed on.
 #[derive(Debug, Default)]
 pub(crate) struct Secured {
     /// TLS version, cipher suite and verification, for the log; empty in clear text.
     pub(crate) described: Box<str>,
-    /// For logins.
+    /// Channel bindings, for logins that use them.
     pub(crate) bindings: ChannelBindings,
 }
 
@@ -40,7 +40,7 @@ pub struct TlsClient {
     shown: Option<Arc<CertifiedKey>>,
 }
 
-/// The reason why a handshake failed.
+/// Why a handshake failed, for the log and for the choice between TLS and clear text.
 #[derive(Debug)]
 pub(crate) struct TlsError {
     pub(crate) text: String,

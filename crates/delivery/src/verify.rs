@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 /// Time limit for the reply to QUIT, which changes nothing any more.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The answer of a next hop about a mailbox.
+/// What a next hop answered to RCPT for a mailbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Existence {
-    /// The next hop takes mail for the mailbox.
+    /// RCPT was accepted.
     Exists,
     /// The next hop refuses the mailbox for good, with this reply.
     Refused(Reply),

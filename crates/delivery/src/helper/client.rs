@@ -30,7 +30,7 @@ const FILES: (usize, usize) = (32, PermitLimits::FILES.max);
 /// Time to read the configuration again.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The helper, as deliveries use it.
+/// The daemon's end of the helper: sends it requests, and limits how many are under way.
 #[derive(Debug)]
 pub struct Helper {
     socket: Arc<OwnedFd>,
@@ -39,7 +39,7 @@ pub struct Helper {
     condition: Mutex<Condition>,
 }
 
-/// The state of the helper.
+/// Whether the helper runs, for operators and metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Condition {
     /// Times that the helper has ended before the daemon.

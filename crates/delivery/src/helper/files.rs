@@ -33,13 +33,13 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// What is done as a user.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Task {
-    /// A message is written.
+    /// Write a message into a mailbox.
     Write(Job),
-    /// The file `.forward` is read.
+    /// Read a user's `.forward`.
     Forward(ForwardJob),
 }
 
-/// The user whose `.forward` is read.
+/// Whose `.forward` is read, resolved by the helper: the daemon only gives the name.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForwardJob {
@@ -117,7 +117,7 @@ pub struct Job {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// The path with its placeholders.
+    /// Path as configured, with `{local}` and `{domain}` in it.
     pub template: String,
     pub(super) is_maildir: bool,
     pub(super) envelope: Addresses,
@@ -126,7 +126,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Writes the message, and returns the outcome.
+    /// Writes the message and returns the recipient's outcome. Blocks.
     pub fn write(&self, content: &File) -> Outcome {
         let Some(addresses) = self.envelope.check() else {
             return Outcome::deferred(Enhanced(4, 3, 5), "the addresses cannot be read");
@@ -162,7 +162,7 @@ impl Job {
     }
 }
 
-/// The content in a file in memory.
+/// Reads the content from a file in memory that the daemon passed.
 pub(super) struct FilePieces<'a> {
     pub(super) file: &'a File,
     pub(super) at: u64,

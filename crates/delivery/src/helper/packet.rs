@@ -24,7 +24,7 @@ const DESCRIPTORS_MAX: usize = 2;
 const SEALS: SealFlags =
     SealFlags::WRITE.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// A packet that has arrived.
+/// One packet with the file descriptors that came with it.
 pub(super) struct Packet {
     pub(super) bytes: Vec<u8>,
     pub(super) descriptors: Vec<OwnedFd>,
@@ -76,7 +76,7 @@ pub(super) fn receive(socket: impl AsFd) -> io::Result<Option<Packet>> {
     Ok(Some(Packet { bytes, descriptors }))
 }
 
-/// Returns a new file in memory.
+/// Makes a file in memory (memfd_create) that can be sealed.
 pub(crate) fn memory_file() -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     Ok(File::from(memfd_create("postrider-content", flags)?))

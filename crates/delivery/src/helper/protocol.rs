@@ -4,15 +4,15 @@ use crate::local::{Parcel, Place};
 use mail::{Argument, Disposition, Enhanced, ForwardPath, Outcome, Program, QueueId, ReversePath};
 use serde::{Deserialize, Serialize};
 
-/// A packet to the helper.
+/// What the daemon sends to the helper. The helper trusts none of it: it looks up paths and users itself.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) enum ToHelper {
-    /// A delivery.
+    /// Deliver the content of the descriptor to one recipient.
     Deliver(Request),
-    /// The configuration has changed.
+    /// Read the configuration again.
     Reload,
-    /// A socket that listens at this address of the configuration.
+    /// Open a listening socket at this address, if the configuration names it.
     Listen(std::net::SocketAddr),
     /// A call of the program for certificates, with these arguments behind its own.
     Hook(Vec<String>),
@@ -20,11 +20,11 @@ pub(super) enum ToHelper {
     Forward(String),
 }
 
-/// A packet of the supervisor to the daemon.
+/// What the supervisor tells the daemon about the helper.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) enum FromSupervisor {
-    /// The helper runs.
+    /// The helper runs: for the first time, or again.
     Started,
     /// The helper has ended in this way, and starts again after the pause.
     Ended { how: String, pause_ms: u64 },
@@ -40,7 +40,7 @@ pub(crate) struct Request {
     pub(super) envelope: Addresses,
 }
 
-/// The addresses of one recipient's copy.
+/// The envelope of one recipient's copy, as text: the helper parses it again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Addresses {
@@ -49,7 +49,7 @@ pub(super) struct Addresses {
     recipient: String,
 }
 
-/// A place, as the configuration writes it.
+/// Where to deliver, in the form of the configuration, which has to contain it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) enum RequestedPlace {
@@ -97,7 +97,7 @@ impl Request {
     }
 }
 
-/// The addresses of a request, checked.
+/// Addresses that the helper has parsed.
 #[derive(Debug)]
 pub(super) struct CheckedAddresses {
     pub(super) id: QueueId,
@@ -114,7 +114,7 @@ impl Addresses {
     }
 }
 
-/// The outcome of a request.
+/// The outcome of a request, as the helper sends it to the daemon.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Answer {
     /// `2.0.0`: the class is that of the outcome.

@@ -42,28 +42,28 @@ use tokio::{
 const WRITE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Time to read a file `.forward`.
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Requests that are read ahead.
+/// Requests that are read before the ones under way have ended.
 const REQUESTS_AHEAD: usize = 16;
 /// The longest run of a program that an alias names.
 const ALIAS_TIME_LIMIT: Duration = Duration::from_secs(300);
 
-/// The user as whom a route writes files.
+/// As whom a route writes files.
 #[derive(Debug, Clone)]
 pub enum RouteUser {
     /// The user that the recipient names; with this group, or with its own.
     Recipient(Option<u32>),
-    /// One user.
+    /// Always this user.
     Fixed(RunAs),
 }
 
-/// A route that writes files as another user.
+/// A route whose files belong to users other than the daemon's.
 #[derive(Debug, Clone)]
 pub struct FileRoute {
-    /// The name of the route in destinations.
+    /// As destinations and logs name it.
     pub name: Box<str>,
     /// Where the route delivers.
     pub next_hop: NextHop,
-    /// The user as whom files are written.
+    /// Whose files they are: one user for all recipients, or the user that each recipient names.
     pub user: RouteUser,
 }
 
@@ -71,21 +71,21 @@ pub struct FileRoute {
 pub struct Permitted {
     /// The routes that write files as other users.
     pub files: Vec<FileRoute>,
-    /// The programs that routes deliver to.
+    /// Command lines that routes name.
     pub programs: Vec<Program>,
     /// True if files `.forward` are read.
     pub forwards: bool,
-    /// The program for certificates.
+    /// The `hook` of the configuration, called for certificates; `None` without one.
     pub hook: Option<Program>,
-    /// The programs that aliases may name.
+    /// Command lines that aliases may name.
     pub alias_programs: Vec<Box<str>>,
-    /// The user of programs that aliases name.
+    /// As whom those run; `None` runs them as the daemon's user.
     pub alias_user: Option<RunAs>,
     /// The user of the daemon, for programs without one; none if the helper has the same user.
     pub daemon: Option<RunAs>,
     /// The name in the names of files in Maildirs.
     pub hello: Box<str>,
-    /// The character between a user and a detail.
+    /// Between user and detail in local parts; `None` if addresses have no details.
     pub separator: Option<Separator>,
     /// Says whether mail may be delivered as a user with this number.
     pub may_deliver_as: Box<dyn Fn(u32) -> bool + Send + Sync>,
@@ -95,7 +95,7 @@ pub struct Permitted {
     pub user_by_name: fn(&str) -> Option<RunAs>,
     /// Opens a socket that listens at an address of the configuration; the reason why not, in words.
     pub listen: Box<dyn Fn(SocketAddr) -> Result<TcpListener, String> + Send + Sync>,
-    /// The program and arguments of a writer.
+    /// Command line of the process that writes files: it runs as the user.
     pub writer: Vec<OsString>,
 }
 
@@ -391,7 +391,7 @@ impl Permitted {
     }
 }
 
-/// The content of a request.
+/// The file descriptor that came with a request.
 struct InMemory(File);
 
 impl ContentSource for InMemory {

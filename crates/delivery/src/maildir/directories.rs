@@ -21,11 +21,11 @@ use std::{
 /// The symbolic links in a path that are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Links {
-    /// All.
+    /// Follow every link.
     Follow,
     /// The links in the part of the path that the operator has written.
     OfOperator,
-    /// None.
+    /// Follow none.
     None,
 }
 

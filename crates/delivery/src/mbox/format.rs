@@ -59,7 +59,7 @@ struct LineStarts<W> {
     out: W,
     /// The beginning of a line that may be `>>From `; none behind the decision.
     start: Option<Vec<u8>>,
-    /// The last octet written ended a line.
+    /// The next octet begins a line: `From ` there has to be quoted.
     is_at_line_start: bool,
 }
 

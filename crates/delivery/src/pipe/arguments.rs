@@ -74,7 +74,7 @@ fn is_option(text: &str) -> bool {
     text.starts_with('-')
 }
 
-/// The parts of a recipient.
+/// What the placeholders of an address stand for. Quotes of the local part are gone.
 struct Parts {
     whole: String,
     local: String,

@@ -32,7 +32,7 @@ pub(super) fn outcome(name: &str, code: Option<i32>, output: &[u8]) -> Outcome {
     if status.0 == 4 { Outcome::deferred(status, text) } else { Outcome::failed(status, text) }
 }
 
-/// The codes of sysexits.h.
+/// Enhanced code and text for an exit status of sysexits.h; `None` for other numbers.
 fn meaning(code: i32) -> Option<(Enhanced, &'static str)> {
     Some(match code {
         64 => (Enhanced(5, 3, 5), "wrong arguments"),

@@ -16,9 +16,9 @@ const MAY_HAVE_TAKEN: &str =
 /// The certainty that a reply is about the number of recipients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Certainty {
-    /// The reply says so.
+    /// Its text or enhanced code says so.
     Certain,
-    /// The reply may have another cause.
+    /// It may be about something else, so that fewer recipients may not help.
     Possible,
 }
 

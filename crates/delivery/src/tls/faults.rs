@@ -36,7 +36,7 @@ struct Fault {
 pub(crate) enum TlsFault {
     /// STARTTLS, or EHLO behind the handshake, had no answer.
     AtBegin,
-    /// The conversation broke later.
+    /// Behind the handshake and EHLO, the connection broke.
     Later,
 }
 
