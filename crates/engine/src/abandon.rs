@@ -12,7 +12,7 @@ const SILENCE_TIMEOUT: Millis = 10_000;
 /// The time between two searches for silent connections that found some.
 const SEARCH_INTERVAL: Millis = 500;
 
-/// The reason why a connection is given up.
+/// Why a connection is given up before it has ended by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Abandoned {
     /// All of its mail was deleted, held, or goes another way.
@@ -97,7 +97,7 @@ impl Engine {
         }
     }
 
-    /// Returns the destinations of a message.
+    /// Returns where what is left of a message goes; nothing if it is not queued.
     pub(crate) fn destinations_of(&self, id: QueueId) -> Vec<DestinationId> {
         let jobs = self.queue.message(id).map_or(Vec::new(), |message| message.jobs);
         jobs.iter().map(|job| job.destination_id).collect()

@@ -17,7 +17,7 @@ pub(crate) struct Connection {
     pub(crate) was_used: bool,
     /// The connection was asked to make room: see [`queue::ConnectionRequest::Evict`].
     pub(crate) is_evicting: bool,
-    /// The jobs that the connection has leased.
+    /// Jobs that were given to the connection and have no result yet.
     pub(crate) leases: Vec<JobId>,
     /// Tells connections of one number apart.
     pub(crate) serial: u64,
@@ -72,7 +72,7 @@ impl Connections {
         self.slots[id.0 as usize].as_mut().expect("the connection is open")
     }
 
-    /// The connection must not be idle.
+    /// Frees the slot for another connection. An idle connection has to leave the idle list first.
     pub(crate) fn close(&mut self, id: ConnectionId) -> Connection {
         let connection = self.slots[id.0 as usize].take().expect("a connection is closed once");
         assert!(!connection.is_idle, "an idle connection leaves the idle list first");
@@ -99,7 +99,7 @@ impl Connections {
         !std::mem::replace(&mut self.get_mut(id).is_abandoned, true)
     }
 
-    /// Returns all open connections.
+    /// Returns open connections, and those that are being opened.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
         let slots = (0..).map(ConnectionId).zip(&self.slots);
         slots.filter_map(|(id, slot)| Some((id, slot.as_ref()?)))
@@ -222,7 +222,7 @@ impl Engine {
         self.connections.get(connection).destination
     }
 
-    /// Takes a lease from its connection.
+    /// Ends a lease: the job has a result, or comes back untried.
     pub(crate) fn take_lease(&mut self, context: Context, id: ConnectionId, job: JobId) {
         let connection = self.connections.get_mut(id);
         connection.heard = context.now;

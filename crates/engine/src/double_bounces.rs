@@ -19,7 +19,7 @@ pub(crate) struct DoubleBounces {
     /// The times of the mails, the oldest first; as many as the limit at most.
     mailed: VecDeque<Millis>,
     unmailed: Unmailed,
-    /// The time of the next summary.
+    /// When the next summary is composed; `None` if there is nothing to tell.
     due: Option<Millis>,
     /// Failures in the summary that is being composed or stored.
     summarizing: u64,
@@ -51,12 +51,12 @@ impl DoubleBounces {
         Some(unmailed)
     }
 
-    /// The time of the next summary.
+    /// Returns when the next summary is to be composed; `None` also while one is under way.
     pub(crate) fn due(&self) -> Option<Millis> {
         self.due.filter(|_| self.summarizing == 0)
     }
 
-    /// A summary is durable, or is not wanted.
+    /// Permits the next summary: this one is durable, or is not wanted.
     pub(crate) fn end_summary(&mut self) {
         self.summarizing = 0;
     }

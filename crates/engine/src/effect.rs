@@ -16,9 +16,9 @@ pub enum Effect {
     /// other event, so that the transactions of a message reach the spool in the order of the decisions. With a
     /// task, [`crate::Event::Stored`] follows once the transaction is durable.
     Submit {
-        /// The task that waits for the transaction.
+        /// Reported back with [`crate::Event::Stored`]; `None` if nothing waits for the transaction.
         task: Option<TaskId>,
-        /// The entries to store.
+        /// To be written in this order, all of it or nothing.
         transaction: Transaction,
     },
     /// Read a message from the cache or the spool; [`crate::Event::Loaded`] follows.
@@ -44,7 +44,7 @@ pub enum Effect {
     AbandonConnection {
         /// The connection to give up.
         connection: ConnectionId,
-        /// The reason to give it up.
+        /// For the log, and for what deferred jobs say.
         why: Abandoned,
     },
     /// Carry out a lease; [`crate::Event::AttemptFinished`], [`crate::Event::LeaseReturned`] or
@@ -52,9 +52,9 @@ pub enum Effect {
     Deliver {
         /// The connection that was ready.
         connection: ConnectionId,
-        /// The job to deliver.
+        /// Given back by [`crate::Event::AttemptFinished`] or [`crate::Event::LeaseReturned`].
         lease: Lease,
-        /// The message, if it is cached.
+        /// `None`: the driver reads it from the spool.
         message: Option<SharedMessage>,
     },
     /// Expand the recipients of a lease, whose aliases could not be looked up when the message was accepted, and accept a message for
@@ -62,16 +62,16 @@ pub enum Effect {
     Expand {
         /// The connection that stands for the expansion: the engine opens and closes it, and the driver has none.
         connection: ConnectionId,
-        /// The job to expand.
+        /// The job whose recipients are expanded again.
         lease: Lease,
-        /// The message, if it is cached.
+        /// `None`: the driver reads it from the spool.
         message: Option<SharedMessage>,
     },
     /// Write to the delivery log.
     Log(LogEvent),
     /// Report [`crate::Event::Tick`] at this time. It replaces the time of the last [`Effect::WakeAt`].
     WakeAt(Millis),
-    /// Answer an operator.
+    /// Answer the operator's command with this number.
     Answer {
         /// The number from [`crate::Event::Operator`].
         request: RequestId,
@@ -83,10 +83,10 @@ pub enum Effect {
     Fail(SpoolFailure),
 }
 
-/// An event for the delivery log.
+/// What happened, for the delivery log. Nothing in the engine depends on it.
 #[derive(Debug)]
 pub enum LogEvent {
-    /// A report is durable and queued.
+    /// A report is durable and queued; the message is the report itself.
     Accepted(SharedMessage),
     /// A message is held from its acceptance on.
     Held {
@@ -95,18 +95,18 @@ pub enum LogEvent {
         /// Who or what holds it, and why.
         reason: Box<str>,
     },
-    /// The outcomes of recipients.
+    /// An attempt ended for these recipients.
     Attempt {
-        /// The message whose recipients were tried.
+        /// The message that they are recipients of.
         message: SharedMessage,
         /// Outcomes, by index of the recipient in the envelope.
         results: Vec<(u32, Outcome)>,
-        /// The circumstances of the attempt.
+        /// Which server answered, and how long it took.
         attempt: Attempt,
     },
     /// An operator deleted recipients.
     Deleted {
-        /// The message whose recipients were deleted.
+        /// The message that lost these recipients.
         message: SharedMessage,
         /// Outcomes, by index of the recipient in the envelope.
         results: Vec<(u32, Outcome)>,
@@ -117,40 +117,40 @@ pub enum LogEvent {
     Notified {
         /// Queue id of the message that the report is about.
         id: QueueId,
-        /// Queue id of the report.
+        /// Queue id of the report itself.
         notification: QueueId,
         /// The kind of the report.
         kind: DsnKind,
     },
     /// A notification of this server failed, and the postmaster gets no mail about it. Before its [`LogEvent::Attempt`].
     NotMailed {
-        /// The notification that failed.
+        /// The report that has no mail: it failed, or none was made for it.
         message: SharedMessage,
         /// Outcomes of the recipients that failed, by index in the envelope.
         failures: Vec<(u32, Outcome)>,
-        /// The reason that there is no mail.
+        /// Why the postmaster gets no mail about it.
         why: NotMailed,
     },
     /// A recipient waits, because its destination is suspended.
     Waiting {
         /// The message that the waiting recipient belongs to.
         message: SharedMessage,
-        /// The recipient's index in the envelope.
+        /// By position in the envelope.
         recipient: u32,
         /// The destination that gets no attempts until it is probed.
         destination: Destination,
         /// The outcome that suspended the destination.
         outcome: Outcome,
-        /// The time of the next probe.
+        /// When the destination is tried again.
         until: UnixMillis,
     },
-    /// A destination is reached again.
+    /// A probe found the destination reachable again.
     Resumed(Destination),
-    /// A destination is suspended.
+    /// A destination gets no further attempts before a probe.
     Suspended {
         /// The destination, if it was not suspended before: messages wait for it whose wait is not logged yet.
         newly: Option<DestinationId>,
-        /// The name of the destination.
+        /// Where its mail goes.
         destination: Destination,
         /// The outcome that suspended the destination.
         outcome: Outcome,
@@ -161,7 +161,7 @@ pub enum LogEvent {
     },
     /// A message is durable whose client was told to try again.
     StoredLate(QueueId),
-    /// A message cannot be read.
+    /// The spool could not give a queued message, for this reason.
     Unreadable(QueueId, SpoolFailure),
     /// The number of messages that follow new routes.
     Rerouted(u64),

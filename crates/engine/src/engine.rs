@@ -36,13 +36,13 @@ const WARNINGS_MAX: usize = 16;
 pub struct WaitingJob {
     /// Queue id of the message that the job belongs to.
     pub id: QueueId,
-    /// The recipients' indexes in the envelope.
+    /// Those that wait there, by position in the envelope.
     pub recipients: Recipients,
-    /// The message, if it is in memory.
+    /// `None` if it is not cached: the caller reads it from the spool.
     pub message: Option<SharedMessage>,
 }
 
-/// A job, and the last outcome of each of its recipients.
+/// A job, and of each of its recipients the last outcome; `None` for a recipient that was not tried.
 pub type JobOutcomes = (ScannedJob, Vec<Option<Arc<LastAttempt>>>);
 
 /// Everything between "durable" and "done". One writer; the time comes in with each event.
@@ -76,7 +76,7 @@ pub struct Engine {
     is_started: bool,
     /// The engine is shutting down: nothing new is started.
     pub(crate) is_closed: bool,
-    /// The time of the last [`Effect::WakeAt`].
+    /// [`Effect::WakeAt`] is repeated only for an earlier time.
     wake_at: Millis,
     #[cfg(debug_assertions)]
     unchecked_count: usize,
@@ -139,7 +139,7 @@ impl Engine {
 
     // ---- what the driver may look at ----
 
-    /// Returns the queue, to look at it.
+    /// Returns the queue, for status and lists.
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
@@ -159,7 +159,7 @@ impl Engine {
         self.hold_reasons.get(&id).map(|reason| &**reason)
     }
 
-    /// A message that is in memory.
+    /// Returns a message if it is cached; never reads the spool.
     pub fn cached(&self, id: QueueId) -> Option<SharedMessage> {
         self.cache.get(id)
     }
@@ -390,7 +390,7 @@ impl Engine {
         (jobs.into_iter().map(with_outcomes).collect(), next)
     }
 
-    /// The number of a destination in a group.
+    /// Returns the number of a destination, a new one if it has none in this group.
     pub(crate) fn destination(&mut self, name: &Destination, group: GroupId) -> DestinationId {
         #[cfg(feature = "mutants")]
         if self.mutant == crate::Mutant::KeepNumbers {

@@ -83,7 +83,7 @@ pub enum Event<'a> {
     Accepted {
         /// The message that is durable now, with its queue id, envelope and content.
         message: SharedMessage,
-        /// The destinations of its recipients.
+        /// What [`crate::Routed`] found; routed again if the configuration has changed since.
         routed: Routed,
         /// Why the message is held until an operator releases it, if it is held. The spool has that already.
         held: Option<Box<str>>,
@@ -99,37 +99,37 @@ pub enum Event<'a> {
     ConnectionIdle(ConnectionId),
     /// A connection no longer waits, although it was not woken. Nothing follows if it was.
     ConnectionNotIdle(ConnectionId),
-    /// A connection is gone, or was never made.
+    /// A connection is gone, or could not be made.
     ConnectionClosed {
-        /// The connection that is gone.
+        /// Its number may be given to another connection now.
         connection: ConnectionId,
         /// The leases of the connection that were neither finished nor returned.
         leases: Vec<Lease>,
     },
-    /// An attempt ended.
+    /// An attempt ended, and with it the lease.
     AttemptFinished {
-        /// The connection the lease was delivered to.
+        /// The connection that it was delivered on.
         connection: ConnectionId,
-        /// The job that was tried.
+        /// The lease from [`crate::Effect::Deliver`].
         lease: Lease,
         /// The message, if the driver has it in memory.
         message: Option<SharedMessage>,
         /// The outcome of each recipient of the lease, by index in the envelope, every one of them once.
         results: Vec<(u32, Outcome)>,
-        /// The circumstances of the attempt.
+        /// Which server answered, and how long it took.
         attempt: Attempt,
     },
     /// The lease's transaction never began on the wire: no attempt is counted.
     LeaseReturned {
-        /// The connection the lease was delivered to.
+        /// The connection that did not use it.
         connection: ConnectionId,
-        /// The job that was not tried.
+        /// Counts as no attempt.
         lease: Lease,
     },
     /// No host of the destination can be used. A deferred outcome suspends the destination; a failed one (null MX,
     /// no such domain) fails every recipient that waits for the destination.
     DestinationUnreachable {
-        /// The connection that was to be made.
+        /// Closed by this event.
         connection: ConnectionId,
         /// The reason that the destination cannot be reached.
         outcome: Outcome,
@@ -138,7 +138,7 @@ pub enum Event<'a> {
     },
     /// A message was read, or cannot be. Answers [`crate::Effect::Load`].
     Loaded {
-        /// The task of the [`crate::Effect::Load`].
+        /// From [`crate::Effect::Load`].
         task: TaskId,
         /// The message, or the reason that the spool cannot give it.
         result: Result<SharedMessage, SpoolFailure>,
@@ -147,12 +147,12 @@ pub enum Event<'a> {
     Composed {
         /// The task of the [`crate::Effect::Compose`].
         task: TaskId,
-        /// The reports; none if no sender wants one.
+        /// Empty if no sender wants one.
         reports: Vec<SharedMessage>,
     },
     /// A submitted transaction is durable, or never will be. Answers [`crate::Effect::Submit`] with a task.
     Stored {
-        /// The task of the [`crate::Effect::Submit`].
+        /// From [`crate::Effect::Submit`].
         task: TaskId,
         /// `Ok` if the transaction is durable.
         result: Result<(), SpoolFailure>,
@@ -166,18 +166,18 @@ pub enum Event<'a> {
         /// Why the spool did not take it.
         refused: Refused,
     },
-    /// An operator sent a command.
+    /// An operator's command, to be answered.
     Operator {
         /// The number that [`crate::Effect::Answer`] will have.
         request: RequestId,
-        /// The command.
+        /// [`crate::Effect::Answer`] says what came of it.
         command: Command,
     },
     /// The configuration was read again.
     Reconfigured {
-        /// New settings.
+        /// Apply at once, except those that are fixed when the engine is made.
         settings: EngineSettings,
-        /// New routes.
+        /// The routes of the new configuration.
         routing: Arc<dyn Routing>,
         /// True if routes or groups differ, so that queued messages are routed again.
         is_rerouted: bool,

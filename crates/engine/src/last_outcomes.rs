@@ -4,7 +4,7 @@ use foldhash::HashMap;
 use mail::{Attempt, Cause, Disposition, Outcome, QueueId, UnixMillis};
 use std::sync::Arc;
 
-/// The end of an attempt for a recipient.
+/// What the last attempt for a recipient brought.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastAttempt {
     /// The outcome. That of a finished recipient has no text, as in the spool.

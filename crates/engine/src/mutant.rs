@@ -1,9 +1,9 @@
 //! Rules broken on purpose: the simulator's tests must notice each of them. In no release.
 
-/// A broken rule.
+/// A rule that the engine breaks on purpose: the simulator has to notice each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mutant {
-    /// None is broken.
+    /// The engine as it is.
     #[default]
     None,
     /// The number of a destination is kept after the queue has forgotten the destination.
@@ -20,15 +20,15 @@ pub enum Mutant {
     ForgetHolds,
     /// A message that the accept pipeline holds is delivered.
     DeliverHeld,
-    /// A message stays cached after its end.
+    /// A finished message stays in the cache.
     KeepCached,
-    /// A reload routes new messages only.
+    /// Queued messages keep their old routes at a reload.
     SkipReroute,
     /// Jobs that end together are reported one by one.
     SplitReports,
     /// A recipient that was cancelled in flight is tried again.
     ForgetCancelled,
-    /// A connection that closes keeps its slot.
+    /// The slot of a closed connection is never free again.
     LoseSlot,
     /// A message that is durable after its client was told to try again is forgotten.
     ForgetLate,

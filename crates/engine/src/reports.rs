@@ -67,7 +67,7 @@ impl std::fmt::Debug for ReportRequest {
 }
 
 impl ReportRequest {
-    /// The most of the content that is returned.
+    /// Octets of the content that a report returns at most. The driver need not read more.
     pub const CONTENT_MAX_BYTES: usize = dsn::RETURNED_MAX_BYTES;
 
     pub(crate) fn of_unmailed(
@@ -199,7 +199,7 @@ fn by_return_path(
     groups.into_iter()
 }
 
-/// Returns the notices of reports on a message.
+/// Returns a notice for each report, to be noted when they are durable.
 fn notices_of(about: QueueId, reports: &[Planned]) -> Vec<Notice> {
     reports.iter().map(|planned| Notice { about, report: planned.id, kind: planned.kind }).collect()
 }

@@ -15,10 +15,10 @@ pub(crate) struct Reroute {
     todo: VecDeque<QueueId>,
     /// Messages of the next pass.
     left: VecDeque<QueueId>,
-    /// The time at which the next pass begins.
+    /// `None` as long as no message is left for another pass.
     again_at: Option<Millis>,
     moved_count: u64,
-    /// A message of this pass is being read.
+    /// The message is being read from the spool, because its envelope is not cached.
     is_reading: bool,
 }
 

@@ -4,7 +4,7 @@ use mail::Mailbox;
 use report::texts::Texts;
 use std::sync::Arc;
 
-/// The engine's settings.
+/// What the configuration says to the engine.
 #[derive(Debug, Clone)]
 pub struct EngineSettings {
     /// Retry, expiry and concurrency.
@@ -21,7 +21,7 @@ pub struct EngineSettings {
     pub soft_bounce: bool,
 }
 
-/// Settings of reports.
+/// How reports (DSNs) are addressed and worded.
 #[derive(Debug, Clone)]
 pub struct ReportSettings {
     /// The texts for their readers.
@@ -44,8 +44,8 @@ impl ReportSettings {
 /// The time of the next attempt for a recipient that was tried before a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryAt {
-    /// The time that was set before the restart.
+    /// When it was due before the restart.
     Recorded,
-    /// The time of the restart.
+    /// At once.
     Now,
 }

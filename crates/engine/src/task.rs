@@ -10,7 +10,7 @@ use report::dsn::DsnKind;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u64);
 
-/// The permit that a task holds.
+/// What a task holds of a limited resource, and gives back at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Permit {
     None,
@@ -20,11 +20,11 @@ pub(crate) enum Permit {
     Summary,
 }
 
-/// The report on a message.
+/// What the log tells of a report once it is durable.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Notice {
     pub(crate) about: QueueId,
-    /// The report.
+    /// Queue id of the report.
     pub(crate) report: QueueId,
     pub(crate) kind: DsnKind,
 }
@@ -94,7 +94,7 @@ impl Task {
     }
 }
 
-/// All tasks that are under way.
+/// Tasks whose event has not come yet.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     by_id: HashMap<TaskId, Task>,
@@ -121,7 +121,7 @@ impl Tasks {
         TaskId(self.last)
     }
 
-    /// Returns whether a task up to this one stores reports.
+    /// Returns whether this task, or an earlier one, is still storing reports.
     pub(crate) fn is_storing_reports(&self, up_to: TaskId) -> bool {
         self.by_id.iter().any(|(id, task)| *id <= up_to && matches!(task, Task::Store { .. }))
     }
@@ -135,7 +135,7 @@ impl Tasks {
     }
 }
 
-/// An outcome for each of these recipients.
+/// Gives each recipient the same outcome.
 pub(crate) fn for_each(recipients: &[u32], outcome: &Outcome) -> Vec<(u32, Outcome)> {
     recipients.iter().map(|index| (*index, outcome.clone())).collect()
 }

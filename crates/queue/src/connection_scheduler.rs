@@ -46,7 +46,7 @@ pub(crate) struct ConnectionScheduler {
     wait_count: u64,
 }
 
-/// A destination that wants a connection.
+/// A destination that is to get a connection in the turn of its group.
 #[derive(Debug, Clone, Copy)]
 struct Listed {
     group: GroupId,
@@ -55,7 +55,7 @@ struct Listed {
     number: Option<u64>,
 }
 
-/// A destination whose share is full.
+/// A destination that waits until its share has room.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     /// Smaller for one that has waited longer.

@@ -14,7 +14,7 @@ use crate::{
 use mail::Outcome;
 use std::collections::VecDeque;
 
-/// A request to the driver.
+/// What the driver has to do with a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ConnectionRequest {
     /// Open a connection. [`Queue::connection_closed`] follows when it is gone, or was never made.
@@ -26,7 +26,7 @@ pub enum ConnectionRequest {
     Evict(DestinationId),
 }
 
-/// Connections of all destinations.
+/// Counts and limits connections, over all destinations.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     /// Destinations that want a connection.
@@ -34,11 +34,11 @@ pub(crate) struct Connections {
     wakes: VecDeque<DestinationId>,
     /// Open connections, and those that are being opened.
     pub(crate) count: u32,
-    /// The same connections, by share.
+    /// Split by share; the sum is `count`.
     pub(crate) shares: Shares,
     /// Connections that were asked to make room for other destinations and did not answer yet.
     pub(crate) evicting_count: u32,
-    /// The same connections, by mail exchanger.
+    /// Counted for each mail exchanger, which may have a limit of its own.
     pub(crate) exchangers: ExchangerUses,
     /// The destination of the last of them: the search for the next one begins behind it.
     last_evicted: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Connections {
     is_closed: bool,
 }
 
-/// The connections of a destination.
+/// How many connections a destination has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConnectionCounts {
     /// Open, or being opened.
@@ -68,7 +68,7 @@ impl Queue {
         self.connections.evicting_count
     }
 
-    /// Returns the connections of a destination.
+    /// Returns the counts of one destination.
     pub fn connections_of(&self, id: DestinationId) -> ConnectionCounts {
         let destination = self.destination_at(id);
         ConnectionCounts {

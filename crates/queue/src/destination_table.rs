@@ -81,7 +81,7 @@ impl Queue {
         self.destinations[id.0 as usize].resume(&self.settings);
     }
 
-    /// Counts a job less.
+    /// Counts a job that has left; a destination without jobs may be removed.
     pub(crate) fn count_removed_job(&mut self, id: DestinationId) {
         let destination = &mut self.destinations[id.0 as usize];
         destination.job_count -= 1;

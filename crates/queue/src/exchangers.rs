@@ -18,14 +18,14 @@ struct ExchangerUse {
     waiting: VecDeque<DestinationId>,
 }
 
-/// The connections of each exchanger that has any.
+/// Counts connections by mail exchanger, and keeps what waits for one.
 #[derive(Debug, Default)]
 pub(crate) struct ExchangerUses {
     by_name: HashMap<Arc<str>, ExchangerUse>,
     waiting_count: usize,
 }
 
-/// The use of one exchanger.
+/// How one exchanger is used, for status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExchangerView {
     /// An address, or the names of the exchangers of a domain.
@@ -72,7 +72,7 @@ impl ExchangerUses {
         Some(next)
     }
 
-    /// Returns all destinations that wait.
+    /// Takes out all destinations that wait, because a reload may permit more connections.
     pub(crate) fn resume_all(&mut self) -> Vec<DestinationId> {
         self.waiting_count = 0;
         self.by_name.values_mut().flat_map(|one| one.waiting.drain(..)).collect()

@@ -29,7 +29,7 @@ impl IdIndex {
         self.0.insert_unique(hash(messages[at].id), at, |at| hash(messages[*at].id));
     }
 
-    /// Removes a message that is still in the slab.
+    /// Has to be called before the slab frees the entry, whose id is needed.
     pub(crate) fn remove(&mut self, messages: &Slab<QueuedMessage>, at: u32) {
         if let Ok(entry) = self.0.find_entry(hash(messages[at].id), |other| *other == at) {
             entry.remove();

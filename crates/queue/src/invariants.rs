@@ -9,7 +9,7 @@ use crate::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The jobs of one destination, counted anew.
+/// Compared with the counters that the queue keeps.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counted {
     ready: u32,
@@ -193,7 +193,7 @@ impl Queue {
 }
 
 impl crate::ready_list::ReadyList {
-    /// Returns all jobs in the list.
+    /// Returns the jobs in the order of the list, those with a rank behind them.
     fn all(&self, jobs: &crate::slab::Slab<crate::message::Job>) -> Vec<JobId> {
         let mut all: Vec<JobId> = match &self.usual {
             UsualList::Fair { small, bulk, .. } => small.iter(jobs).chain(bulk.iter(jobs)).collect(),

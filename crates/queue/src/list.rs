@@ -3,10 +3,10 @@
 
 use crate::slab::Slab;
 
-/// No entry.
+/// The end of a list, in links and heads.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// The two links of an entry.
+/// Both neighbours in the list; [`NONE`] at an end, or outside of any list.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Link {
     pub(crate) prev: u32,
@@ -25,7 +25,7 @@ pub(crate) trait Linked {
     fn next(&self) -> u32;
 }
 
-/// A list: first in, first out.
+/// First in, first out. Entries can be removed anywhere.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct List {
     head: u32,

@@ -13,7 +13,7 @@ pub type JobId = u32;
 /// Indexes of recipients in the envelope. Most jobs have one recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recipients {
-    /// One recipient.
+    /// Most jobs have one recipient, which needs no allocation.
     One(u32),
     /// Several, in ascending order.
     Several(Box<[u32]>),
@@ -37,7 +37,7 @@ impl Recipients {
     }
 }
 
-/// The state of a job.
+/// Which list a job is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JobState {
     Ready,
@@ -81,7 +81,7 @@ pub(crate) struct Job {
     pub(crate) due: Millis,
     pub(crate) message: u32,
     pub(crate) destination: u32,
-    /// The next job of the same message.
+    /// The next job of the same message; [`NONE`] in the last one.
     pub(crate) sibling: u32,
     pub(crate) link: Link,
     /// Waiting: its slot on the wheel.
@@ -137,9 +137,9 @@ impl Job {
 /// The next deadline of a message, by its age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextDeadline {
-    /// The delay warning.
+    /// Its sender is warned of the delay then.
     Warning,
-    /// The expiry.
+    /// What is left is returned then.
     Expiry,
     /// None: the message is held beyond its lifetime, or expired with attempts in flight.
     None,
@@ -151,14 +151,14 @@ pub(crate) struct QueuedMessage {
     /// The time of acceptance; of a message that is held until its release (RFC 4865), the time of the release.
     pub(crate) arrived: Millis,
     pub(crate) size_bytes: u32,
-    /// The first job of the message.
+    /// The others follow by [`Job::sibling`].
     pub(crate) jobs: u32,
     pub(crate) link: Link,
     pub(crate) next_deadline: NextDeadline,
     pub(crate) held: bool,
     /// The message is larger than the size up to which small messages go first.
     pub(crate) is_bulk: bool,
-    /// The message has a priority or a deadline.
+    /// It has a priority or a deadline, and so a place in [`crate::ranked_jobs`].
     pub(crate) is_ranked: bool,
     pub(crate) priority: i8,
 }

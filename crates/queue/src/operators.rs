@@ -7,7 +7,7 @@ use crate::{
 };
 use mail::{Destination, QueueId};
 
-/// The way in which cancelled recipients end.
+/// Whether the sender is told of recipients that an operator cancels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelAs {
     /// The sender gets a DSN.
@@ -16,14 +16,14 @@ pub enum CancelAs {
     Delete,
 }
 
-/// The effect of a command on a message.
+/// What a command did to a message, as its answer says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandResult {
     /// There is no such message.
     Missing,
     /// The message is as it was: it was held already, is not held, or cannot be tried now.
     Unchanged,
-    /// The message was changed.
+    /// The command took effect.
     Changed,
 }
 

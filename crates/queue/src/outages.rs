@@ -9,11 +9,11 @@ use mail::Outcome;
 /// A destination that an earlier start could not reach.
 #[derive(Debug, Clone)]
 pub struct Outage {
-    /// The name of the destination.
+    /// As the log of the earlier start has it.
     pub destination: String,
     /// No host could be reached since then.
     pub since: Millis,
-    /// The time of the last attempt that failed.
+    /// When an attempt last failed.
     pub failed: Millis,
     /// Why it failed.
     pub reason: Outcome,

@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// A recipient of a message that enters the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArrivingRecipient {
-    /// Its index in the envelope.
+    /// Its position in the envelope.
     pub index: u32,
     /// Number of the destination to which its copy goes.
     pub destination: DestinationId,
@@ -44,7 +44,7 @@ impl ArrivingRecipient {
     }
 }
 
-/// A message as it enters the queue.
+/// A durable message as it enters the queue.
 #[derive(Debug)]
 pub struct Arrival<'a> {
     /// The queue id; never used twice.
@@ -68,11 +68,11 @@ pub struct Lease {
     pub job: JobId,
     /// Queue id of the message to deliver.
     pub id: QueueId,
-    /// The recipients at the destination.
+    /// The recipients to deliver to, by position in the envelope.
     pub recipients: Recipients,
     /// Time in which the job was ready or waiting, in milliseconds.
     pub queued_ms: u64,
-    /// Attempts before this one.
+    /// Attempts that have ended, this one not counted.
     pub attempt_count: u16,
 }
 
@@ -95,11 +95,11 @@ pub struct Queue {
     pub(crate) settings: QueueSettings,
     pub(crate) messages: Slab<QueuedMessage>,
     pub(crate) by_id: IdIndex,
-    /// Messages that are held.
+    /// Messages that an operator or a rule holds.
     pub(crate) held_count: usize,
     pub(crate) jobs: Slab<Job>,
     pub(crate) destinations: Vec<DestinationQueue>,
-    /// By group.
+    /// Numbers by name, for each group: the group's number is the index.
     pub(crate) by_name: Vec<HashMap<Destination, DestinationId>>,
     /// Numbers of removed destinations, for new ones.
     pub(crate) vacant: Vec<DestinationId>,
@@ -107,7 +107,7 @@ pub struct Queue {
     pub(crate) proven: HashSet<Arc<str>>,
     /// Numbers that were given out since a message was last queued.
     pub(crate) reserved: Vec<DestinationId>,
-    /// The time at which the queue was made.
+    /// Mail that is older has some time after the start before it expires.
     pub(crate) started_at: Millis,
     pub(crate) wheel: TimerWheel,
     pub(crate) ages: AgeIndex,

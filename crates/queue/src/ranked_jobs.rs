@@ -9,14 +9,14 @@ const TURNS: u8 = 8;
 /// Favoured jobs first, then the highest priority, then the earliest deadline.
 type Rank = (bool, i8, Millis);
 
-/// The list to take the next job from.
+/// Which list the next job comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// The job of the highest rank.
+    /// That of the highest rank.
     Ranked,
-    /// The job that waits longest.
+    /// That which waits longest, so that none waits for ever.
     Oldest,
-    /// The usual list.
+    /// A job without a rank.
     Usual,
 }
 
@@ -93,7 +93,7 @@ impl RankedJobs {
         self.by_age.first().map(|(_, job)| *job)
     }
 
-    /// Returns all jobs.
+    /// Returns the jobs, those that have waited longest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = JobId> {
         assert_eq!(self.by_rank.len(), self.by_age.len(), "a ranked job is in both orders");
         self.by_age.iter().map(|(_, job)| *job)

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 /// Key, queue id, job.
 type SortedJobs = BTreeSet<(i64, u64, JobId)>;
 
-/// The jobs of a destination that are ready.
+/// A destination's jobs that could be tried now, in the order of its group.
 #[derive(Debug)]
 pub(crate) struct ReadyList {
     pub(crate) usual: UsualList,

@@ -6,7 +6,7 @@ use crate::{
 };
 use mail::QueueId;
 
-/// The result of routing a message again.
+/// What routing a queued message again has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rerouted {
     /// Some recipients go another way now.

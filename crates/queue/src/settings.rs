@@ -11,9 +11,9 @@ pub struct GroupId(pub u8);
 /// The scheduling of the messages of one group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// The name of the group.
+    /// As the configuration names it; for status and metrics.
     pub name: String,
-    /// The order of a destination's messages.
+    /// In which order a destination takes its messages.
     pub order: SortOrder,
     /// Groups of a higher priority get connections first.
     pub priority: i32,

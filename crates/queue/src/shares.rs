@@ -8,7 +8,7 @@ use mail::{Destination, NextHop};
 /// Below this number of connections there is nothing to share.
 const SHARED_FROM: u32 = 16;
 
-/// A share of the connections.
+/// Each destination counts to one share, so that none can take all connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Share {
     /// Deliveries on this machine: Maildirs, mailbox files, programs. They take no connection from the others.
@@ -62,10 +62,10 @@ impl Share {
     }
 }
 
-/// The use of one share.
+/// How one share is used, for status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShareView {
-    /// The share.
+    /// Which destinations use it.
     pub share: Share,
     /// Connections that are open or being opened.
     pub used: u32,
@@ -76,7 +76,7 @@ pub struct ShareView {
     pub waiting: usize,
 }
 
-/// Connections of each share.
+/// Counts for each share, in the order of [`Share::ALL`].
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     pub(crate) used: [u32; SHARE_COUNT],

@@ -16,7 +16,7 @@ const SLOTS: usize = 1 << 16;
 pub(crate) struct TimerWheel {
     slots: Vec<List>,
     used: Vec<u64>,
-    /// The next tick.
+    /// The first tick that was not passed yet; 100 ms each.
     tick: i64,
     count: usize,
 }

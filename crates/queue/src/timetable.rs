@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 pub struct Schedule {
     /// No attempt is made before this time, and the lifetime of the message begins then.
     pub release: Option<Millis>,
-    /// The deadline of the delivery.
+    /// `BY` of MAIL (RFC 2852); `None` without it.
     pub deadline: Option<Deadline>,
     /// The recipients whom the deadline does not concern.
     pub without_deadline: Box<[u32]>,
@@ -19,7 +19,7 @@ pub struct Schedule {
 /// The deadline of a message. Messages with a deadline go before others, but not for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline {
-    /// The time at which the deadline is over.
+    /// In the clock of the queue.
     pub at: Millis,
     /// True if the message fails when the deadline is over; else its sender gets a warning.
     pub returns: bool,
@@ -80,7 +80,7 @@ impl Timetable {
         self.deadlines.get(&message).copied()
     }
 
-    /// Returns whether the message has to be returned at `now`.
+    /// Returns whether its deadline is over and asked for a return.
     pub(crate) fn is_to_be_returned(&self, message: u32, now: Millis) -> bool {
         // The usual queue has no deadlines.
         !self.deadlines.is_empty()

@@ -10,33 +10,33 @@ use mail::{Destination, Outcome, QueueId};
 /// Places for jobs that one call of [`Queue::scan_ready`] looks at: some ten microseconds.
 pub const SCAN_SLOTS: u32 = 4096;
 
-/// The status of a job.
+/// What a job waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobStatus {
     /// Waits for a connection of its destination.
     Ready,
     /// The destination is suspended, because of an outcome: until a time, or while a probe is under way.
     Suspended(Option<Millis>, Outcome),
-    /// An attempt is under way.
+    /// It is leased to a connection.
     InFlight,
     /// Waits for its next attempt at that time.
     Waiting(Millis),
-    /// An operator holds it.
+    /// Waits until an operator releases the message.
     Held,
 }
 
 /// The recipients of a message at one destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobView {
-    /// The job.
+    /// Given to another job once this one is gone.
     pub id: JobId,
     /// Indexes into the envelope's recipients.
     pub recipients: Vec<u32>,
-    /// The destination of the recipients.
+    /// Where the recipients' copies go.
     pub destination: Destination,
-    /// The number of the destination.
+    /// By which other calls of the queue take it.
     pub destination_id: DestinationId,
-    /// The status of the job.
+    /// What it waits for.
     pub status: JobStatus,
     /// Attempts so far.
     pub attempt_count: u16,
@@ -48,46 +48,46 @@ pub struct JobView {
     pub cancelled: Vec<(u32, CancelAs)>,
 }
 
-/// A job, as a summary of the queue needs it.
+/// What summaries of the queue need of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScannedJob {
     /// Queue id of the message that the job belongs to.
     pub id: QueueId,
     /// The time at which the message arrived; negative before this process began.
     pub arrived: Millis,
-    /// Number of the destination.
+    /// To be resolved with [`Queue::destination_name`].
     pub destination: DestinationId,
     /// Indexes into the envelope's recipients.
     pub recipients: Recipients,
 }
 
-/// A queued message.
+/// What is left of a queued message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageView {
-    /// Queue id of the message.
+    /// The queue id by which it was looked up.
     pub id: QueueId,
     /// The time at which the message arrived; negative before this process began.
     pub arrived: Millis,
     /// The size of the content (saturated at 4 GiB).
     pub size_bytes: u32,
-    /// The jobs of the message.
+    /// One for each destination; finished recipients are in none.
     pub jobs: Vec<JobView>,
 }
 
 /// A destination with jobs, connections or a suspension.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DestinationView {
-    /// The name of the destination.
+    /// Next hop, TLS mode and route.
     pub name: Destination,
-    /// The group of the destination.
+    /// The queue group that it is in.
     pub group: GroupId,
     /// Jobs that wait for a connection.
     pub ready_count: u32,
-    /// Jobs in flight.
+    /// Jobs that connections have leased.
     pub in_flight_count: u32,
     /// Jobs that wait for their next attempt.
     pub waiting_count: u32,
-    /// Open connections.
+    /// Open, or being opened.
     pub connection_count: u32,
     /// Connections that the destination may have now; it grows and shrinks with success and failure.
     pub window: f64,
@@ -120,7 +120,7 @@ impl Queue {
         self.by_id.get(&self.messages, id).map_or(Vec::new(), |message| self.recipients_of(message))
     }
 
-    /// Returns a message.
+    /// Returns what is left of a message; `None` if it is not queued.
     pub fn message(&self, id: QueueId) -> Option<MessageView> {
         let message = self.by_id.get(&self.messages, id)?;
         let entry = &self.messages[message];
@@ -218,7 +218,7 @@ impl Queue {
         (found, (end < self.jobs.slot_count()).then_some(end))
     }
 
-    /// Returns whether a destination is suspended.
+    /// Returns whether it gets no attempts but a probe.
     pub fn is_suspended(&self, id: DestinationId) -> bool {
         self.suspension(id).is_some()
     }
@@ -236,7 +236,7 @@ impl Queue {
         self.destinations.iter().map(busy).sum()
     }
 
-    /// Returns all destinations that are in use.
+    /// Returns every destination with jobs, connections or a suspension.
     pub fn destinations(&self) -> Vec<DestinationView> {
         self.destinations
             .iter()
