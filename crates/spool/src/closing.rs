@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-/// Set once.
+/// Set once, when the spool is closed; never unset.
 #[derive(Default)]
 pub(crate) struct Closing {
     is_closing: Mutex<bool>,

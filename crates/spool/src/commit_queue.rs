@@ -25,7 +25,7 @@ pub(crate) struct CommitQueue<W> {
     window: Option<Duration>,
 }
 
-/// The state behind the queue's lock.
+/// What submitters and the commit thread share.
 pub(crate) struct Pending<W> {
     works: VecDeque<W>,
     pub(crate) bytes: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Pending<W> {
     batch_target: usize,
     /// Commits until the target is raised again to probe for more submitters.
     probe_backoff: u32,
-    /// The kind of sleep of the commit thread.
+    /// How the commit thread sleeps, and so what wakes it.
     asleep: Sleep,
     closing: bool,
     poisoned: bool,
@@ -58,14 +58,14 @@ enum Sleep {
     Batching,
 }
 
-/// The urgency of an entry's commit.
+/// How soon an entry has to be committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
     /// The entry may wait a while for a commit that it can share.
     Lazy,
     /// The submitter waits for it next, and that wait begins the commit.
     OnWait,
-    /// The entry is committed at once.
+    /// Its submitter waits already: the commit begins without delay.
     Immediate,
 }
 

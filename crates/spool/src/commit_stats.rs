@@ -17,9 +17,9 @@ pub struct CommitStats {
     pub messages_max: u64,
     /// Messages in all commits since the start.
     pub message_count: u64,
-    /// The sum of all added waits.
+    /// Sum over all messages, in microseconds.
     pub added_wait_sum_us: u64,
-    /// The longest added wait.
+    /// Longest of one message, in microseconds.
     pub added_wait_max_us: u64,
     buckets: [u64; BUCKETS],
 }

@@ -90,7 +90,7 @@ impl Waiters {
         Poll::Pending
     }
 
-    /// The commit that the first task waits for.
+    /// Resolves to the commit that the task in front waits for; pending as long as no task waits.
     fn poll_first(&self, cx: &mut Context<'_>) -> Poll<CommitSeq> {
         let mut waiting = self.lock();
         match waiting.tasks.front() {

@@ -24,7 +24,7 @@ struct Counters {
     removes: AtomicU64,
 }
 
-/// The calls so far.
+/// Calls to the disk since the counter was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskCalls {
     /// Files that were created or opened.

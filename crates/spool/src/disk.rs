@@ -17,7 +17,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// One directory of files.
+/// One directory of files. Tests and the simulator put disks with faults in its place.
 pub trait Disk: Send + Sync + 'static {
     /// Refuses a second process.
     ///
@@ -54,9 +54,9 @@ pub trait Disk: Send + Sync + 'static {
         buffer.truncate(read);
         Ok(())
     }
-    /// A new, empty file, which must not exist.
+    /// Makes a new, empty file. Fails if there is one with this name.
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
-    /// An existing file.
+    /// Opens an existing file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
     /// Returns the time of the last write to a file.
     fn changed(&self, name: &str) -> io::Result<UnixMillis> {
@@ -121,7 +121,7 @@ fn each_piece(from: u64, length: u64, mut write: impl FnMut(u64, &[u8]) -> io::R
     Ok(())
 }
 
-/// An open file.
+/// An open file. Offsets and lengths are in bytes.
 pub trait File: Send + Sync {
     /// Writes all of it at an offset; durable after [`File::sync_data`].
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
@@ -152,7 +152,7 @@ pub trait File: Send + Sync {
     fn sync_data(&self) -> io::Result<()>;
     /// Cuts it to a length; durable after [`File::sync_data`].
     fn truncate(&self, length: u64) -> io::Result<()>;
-    /// The length of the file in bytes.
+    /// Returns the length in bytes, what is written but not synced included.
     fn len(&self) -> io::Result<u64>;
     /// No bytes at all?
     fn is_empty(&self) -> io::Result<bool> {
@@ -201,7 +201,7 @@ impl RealDisk {
         Some(format!("{} is on {text}", self.path.display()))
     }
 
-    /// The number of the file system.
+    /// Returns the device number of the file system that the directory is on.
     pub(crate) fn device(&self) -> io::Result<u64> {
         Ok(rustix::fs::fstat(&self.dir)?.st_dev)
     }

@@ -64,22 +64,22 @@ pub fn bodies(body: &[u8]) {
     }
 }
 
-/// An envelope file of a queue directory.
+/// Reads an envelope file of a queue directory.
 pub fn directory_envelope(bytes: &[u8]) {
     crate::dirs::fuzz::envelope(bytes);
 }
 
-/// An intent of queue directories.
+/// Reads an intent file of a queue directory.
 pub fn directory_intent(bytes: &[u8]) {
     crate::dirs::fuzz::intent(bytes);
 }
 
-/// The totals of queue directories.
+/// Reads the totals file of a queue directory.
 pub fn directory_totals(text: &str) {
     crate::dirs::totals::fuzz(text);
 }
 
-/// The index file of a segment.
+/// Reads a segment's index file with so many batches and rows.
 pub fn index_file(bytes: &[u8], batches: u32, rows: u32) {
     crate::log::segment_index::fuzz(bytes, batches, rows);
 }

@@ -74,7 +74,7 @@ impl<W> GroupCommit<W> {
         self.transaction_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a commit.
+    /// Counts a commit, for [`crate::Pressure`].
     pub(crate) fn note_commit(&self) {
         self.commit_count.fetch_add(1, Ordering::Relaxed);
     }
@@ -84,7 +84,7 @@ impl<W> GroupCommit<W> {
         self.last_sync_us.store(took_us, Ordering::Relaxed);
     }
 
-    /// Returns the duration of the last sync.
+    /// Returns how long the last sync took; zero before the first.
     pub(crate) fn last_sync(&self) -> Duration {
         Duration::from_micros(self.last_sync_us.load(Ordering::Relaxed))
     }

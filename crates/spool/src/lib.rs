@@ -58,7 +58,7 @@ use std::{fmt, future::Future, pin::Pin};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommitSeq(pub u64);
 
-/// One change to the spool.
+/// One change to the spool. A transaction is several that become durable together.
 #[derive(Debug, Clone)]
 pub enum Entry {
     /// A new message. Parts of its content that are [`mail::Part::Stored`] came from [`Spool::store`].
@@ -76,11 +76,11 @@ pub enum Entry {
         /// Nothing is left to do for the message.
         last: bool,
     },
-    /// An operator's decision.
+    /// An operator's hold, release or deletion.
     Control {
         /// Queue id of the message that the operator changed.
         id: QueueId,
-        /// The change that the operator wants.
+        /// Hold, release or deletion, which survives a restart.
         op: ControlOp,
     },
     /// Adds to the totals what the other entries do not say: recipients that a deletion ends, or what became of
@@ -142,14 +142,14 @@ impl fmt::Display for Refused {
     }
 }
 
-/// A promise that cannot be kept.
+/// Why something stored cannot be read, or will not become durable.
 #[derive(Debug, Clone)]
 pub enum SpoolFailure {
     /// Doing what, to what: why. After a failed write or sync it is final.
     Io(String),
     /// Stored bytes are not what was written: where, and what is wrong.
     Corrupt(String),
-    /// The spool has no such message or chunk.
+    /// There is no such message or chunk, or it has ended.
     Missing,
     /// Another process has the spool open, or its format is not ours.
     Unusable(String),
@@ -172,18 +172,18 @@ pub type Durable = Pin<Box<dyn Future<Output = Result<(), SpoolFailure>> + Send>
 /// Resolves to the failure after which the spool stores nothing more.
 pub type Failed = Pin<Box<dyn Future<Output = SpoolFailure> + Send>>;
 
-/// A live message as recovery found it.
+/// A live message as it is after a restart.
 #[derive(Debug, Clone)]
 pub struct Recovered {
     /// Envelope and content; the content's parts are all [`mail::Part::Stored`].
     pub message: SharedMessage,
-    /// One for each recipient of the envelope.
+    /// Parallel to the envelope's recipients.
     pub recipients: Vec<RecipientState>,
     /// Why an operator, a rule or a route holds it; none if it is not held. Empty where the reason is not known.
     pub held: Option<Box<str>>,
 }
 
-/// The folded outcomes of one recipient.
+/// What all outcomes of one recipient add up to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecipientState {
     /// Delivered or failed: nothing left to do.
@@ -194,7 +194,7 @@ pub struct RecipientState {
     pub last: Option<(UnixMillis, Outcome)>,
 }
 
-/// The results of a recovery.
+/// What a recovery has read and repaired, for the log and for `spool check`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Live messages handed over.
@@ -206,8 +206,7 @@ pub struct RecoveryReport {
     /// Places that are corrupt, in words; each was left where it is for `spool salvage`.
     pub corrupt: Vec<String>,
     /// Places that the disk did not give back, in words: each was left as it is, and its messages join the queue at a
-    /// start
-    /// that can read it again.
+    /// start that can read it again.
     pub unread: Vec<String>,
     /// Names of the damaged files that were taken out of the log and kept.
     pub quarantined: Vec<String>,
@@ -290,15 +289,15 @@ pub struct Pressure {
     pub queued_bytes: u64,
     /// Bytes that can be accepted at once; zero before [`Refused::Full`]. [`Spool::room_bytes`] is all.
     pub free_bytes: u64,
-    /// Live messages.
+    /// Messages that still have recipients without a final outcome.
     pub message_count: u64,
     /// Commits (syncs) so far.
     pub commit_count: u64,
-    /// Transactions in them.
+    /// Transactions in those commits.
     pub transaction_count: u64,
     /// Duration of the last sync in microseconds.
     pub last_sync_us: u64,
-    /// A failed write or sync was seen.
+    /// A write or sync has failed, and nothing more is stored.
     pub poisoned: bool,
     /// A commit found no room on the disk, and is tried again until it does.
     pub awaits_room: bool,
@@ -358,7 +357,7 @@ pub trait Spool: Send + Sync + 'static {
         None
     }
 
-    /// A chunk of content. May block on the disk.
+    /// Returns a chunk of content. May block on the disk.
     fn load(&self, chunk_id: ChunkId) -> Result<Bytes, SpoolFailure>;
 
     /// Returns the chunk if no disk has to be waited for; never blocks.

@@ -3,11 +3,11 @@
 //! Rules that a disk can break are broken there, below this crate. Without the feature `mutants` no rule can be
 //! broken: [`ActiveMutant::is`] is the constant `false`.
 
-/// A broken rule.
+/// A rule that the spool breaks on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(not(feature = "mutants"), allow(unreachable_pub))]
 pub enum Mutant {
-    /// None is broken.
+    /// The spool as it is.
     #[default]
     None,
     /// Recovery takes what it can read of a batch that is not whole, and forgets intents.
@@ -24,7 +24,7 @@ pub enum Mutant {
     DropOutcome,
     /// The number of a lost chunk is given to another chunk.
     ReuseChunkId,
-    /// A read error ends a start.
+    /// A read error ends a start, and does not only set aside what it concerns.
     StopAtDamage,
     /// A segment with a record that cannot be read is never parked.
     KeepDamaged,
@@ -54,7 +54,7 @@ pub(crate) struct ActiveMutant {
 }
 
 impl ActiveMutant {
-    /// Breaks a rule.
+    /// Takes the rule that is broken from now on.
     #[cfg(feature = "mutants")]
     pub(crate) const fn new(mutant: Mutant) -> Self {
         Self { mutant }

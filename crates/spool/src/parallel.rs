@@ -44,9 +44,9 @@ struct OrderedResults<R> {
 }
 
 struct State<R> {
-    /// The next item that was not begun.
+    /// Index of the next item that a thread may begin.
     next: usize,
-    /// All before this were taken.
+    /// Items before this index were taken by the consumer.
     taken: usize,
     done: BTreeMap<usize, R>,
     /// A thread has panicked, or the consumer wants no more.

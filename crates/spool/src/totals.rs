@@ -42,7 +42,7 @@ impl Totals {
         numbers.iter().all(|number| *number <= TOTAL_MAX).then_some(totals)
     }
 
-    /// Counts an entry.
+    /// Adds what an entry accepts, and what it ends.
     pub fn count(&mut self, entry: &Entry) {
         match entry {
             Entry::Accept(message) => self.accepted += message.envelope.recipients.len() as u64,
@@ -69,7 +69,7 @@ impl Totals {
         } += 1;
     }
 
-    /// Adds other totals.
+    /// Adds field by field.
     pub fn add(&mut self, other: &Self) {
         self.accepted += other.accepted;
         self.delivered += other.delivered;
@@ -109,7 +109,7 @@ pub(crate) fn open_recipients(states: &[RecipientState]) -> u64 {
 /// A difference between the totals and the recipients that recovery found: lost or invented mail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imbalance {
-    /// The totals as the spool has them.
+    /// As the spool has counted them.
     pub totals: Totals,
     /// Recipients that are left according to the messages.
     pub found: u64,

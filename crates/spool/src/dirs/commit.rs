@@ -31,7 +31,7 @@ impl DirCommitter {
         Self { shared, next }
     }
 
-    /// The thread: until closed or failed.
+    /// Runs the commit thread, until the spool is closed or has failed.
     pub(super) fn run(mut self) {
         let shared = self.shared.clone();
         let delay = shared.settings.outcome_delay;

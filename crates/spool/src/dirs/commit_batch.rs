@@ -17,7 +17,7 @@ const FILES_MAX: usize = 512;
 /// More bytes, too.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// A message the batch changes.
+/// What a batch writes to one message's envelope file.
 pub(super) struct ChangedMessage {
     pub(super) id: QueueId,
     pub(super) dir: u16,
@@ -31,7 +31,7 @@ pub(super) struct ChangedMessage {
     is_joint: bool,
 }
 
-/// A piece of content to be written.
+/// Content to be written to a file of its own.
 pub(super) struct NewChunk {
     pub(super) chunk_id: u64,
     pub(super) dir: u16,
@@ -209,7 +209,7 @@ impl ChangedMessage {
         self.accepted.is_some() && !self.ends
     }
 
-    /// Returns the slot of the message in the index.
+    /// Returns the message's entry in the index, after the batch.
     pub(super) fn slot(&self, message: &Message) -> Slot {
         let chunk_id = |part: &Part| part.chunk_id().map(|chunk_id| chunk_id.0);
         Slot {

@@ -31,7 +31,7 @@ pub(super) enum Piece {
     Chunk { chunk_id: u64, length_bytes: u32, sum: u32 },
 }
 
-/// The contents of an envelope file.
+/// What an envelope file says, its notes applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Filed {
     /// The message; all parts of its content are stored, and those in the content file name no chunk.
@@ -61,7 +61,7 @@ impl Filed {
 pub(super) enum Unreadable {
     /// Another version wrote it.
     Version(u32),
-    /// The line is not what was written.
+    /// Offset of the first line that does not match its checksum or cannot be parsed, and why.
     Damaged(u64, &'static str),
 }
 

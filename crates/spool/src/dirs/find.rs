@@ -88,7 +88,7 @@ impl DirSpool {
     }
 }
 
-/// Once for each file system.
+/// Warns of unsuitable file systems, once for each.
 fn warn_of_file_systems(queue_dirs: &[PathBuf]) -> io::Result<()> {
     let mut seen = BTreeSet::new();
     for queue_dir in queue_dirs {
@@ -157,7 +157,7 @@ fn number_of(queue_dir: &Path) -> usize {
     name.strip_prefix('q').and_then(|digits| digits.parse().ok()).unwrap_or(usize::MAX)
 }
 
-/// The place of the content of new messages.
+/// Where the content of new messages is written.
 enum Content {
     /// In the directory of the envelopes.
     Beside,

@@ -11,10 +11,10 @@ pub(super) fn blocks(lengths: impl IntoIterator<Item = u64>) -> u64 {
     lengths.into_iter().map(|length| length.div_ceil(BLOCK) * BLOCK).sum()
 }
 
-/// A live message.
+/// Where a live message is stored, and how much room it takes.
 #[derive(Debug, Clone)]
 pub(super) struct Slot {
-    /// The directory of its files.
+    /// By index in [`super::queues::Queues`].
     pub(super) dir: u16,
     /// Length of its envelope file: there the next line goes.
     pub(super) envelope_bytes: u64,
@@ -29,7 +29,7 @@ impl Slot {
     }
 }
 
-/// A piece of content in a file of its own.
+/// Content in a file of its own, with the checksum that its bytes must have.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chunk {
     /// The directory of its file; none while it is still to be written.
@@ -45,7 +45,7 @@ impl Chunk {
     }
 }
 
-/// All of it.
+/// All live messages and chunks, in memory.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pub(super) messages: HashMap<u64, Slot>,
@@ -70,7 +70,7 @@ impl Index {
         Some(slot)
     }
 
-    /// A chunk's file is written.
+    /// Notes that a chunk's file is written.
     pub(super) fn add_chunk(&mut self, chunk_id: u64, chunk: Chunk) {
         self.used_bytes += blocks([u64::from(chunk.length_bytes)]);
         self.chunks.insert(chunk_id, chunk);

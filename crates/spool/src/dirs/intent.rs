@@ -5,11 +5,11 @@ use super::line::{LineChecksum, Lines, hex, lines, number, unescape};
 use crate::format::wire::Malformed;
 use mail::QueueId;
 
-/// The version this reads and writes.
+/// In the first line of each intent; others are refused.
 const VERSION: u32 = 1;
 const MAGIC: &str = "postrider-intent";
 
-/// One step, for the message of this id.
+/// One step, which can be done again after a crash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     /// Rename the unfinished envelope file to its final name.
@@ -28,7 +28,7 @@ impl Step {
     }
 }
 
-/// The bytes of the intent with this number.
+/// Appends the file of the intent with this number to `out`.
 pub(super) fn write(out: &mut Vec<u8>, checksum: LineChecksum, number: u64, steps: &[Step]) {
     let mut to = Lines::new(out, checksum, 0);
     to.line(MAGIC, |w| {
@@ -52,7 +52,7 @@ pub(super) fn write(out: &mut Vec<u8>, checksum: LineChecksum, number: u64, step
     });
 }
 
-/// The steps of a whole intent.
+/// Reads an intent's steps. An intent that is not whole is refused.
 pub(super) fn read(name: u64, bytes: &[u8], checksum: LineChecksum) -> Result<Vec<Step>, Malformed> {
     let mut steps = Vec::new();
     for (count, line) in lines(bytes, checksum).enumerate() {

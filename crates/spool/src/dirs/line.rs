@@ -7,7 +7,7 @@ use crate::{
 };
 use std::fmt::{self, Display, Write as _};
 
-/// ` 0123abcd\n`
+/// The end of each line: a blank, a CRC-32C in eight digits and a line feed, as in ` 0123abcd\n`.
 const END_BYTES: usize = 10;
 
 /// The number with which the checksums of a file begin.
@@ -56,7 +56,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The words behind the first.
+/// Appends words to the line, each behind a blank.
 pub(super) struct Words<'a>(&'a mut Vec<u8>);
 
 impl Words<'_> {
@@ -133,27 +133,27 @@ pub(super) fn unescape_text(text: &str) -> Result<Box<str>, Malformed> {
     String::from_utf8(unescape(text)?).map(Into::into).map_err(|_| Malformed("not UTF-8"))
 }
 
-/// A number as we write it.
+/// Parses a decimal number.
 pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, Malformed> {
     text.parse().map_err(|_| Malformed("number"))
 }
 
-/// A number in hexadecimal digits.
+/// Parses a hexadecimal number of at most 64 bits.
 pub(super) fn hex(text: &str) -> Result<u64, Malformed> {
     u64::from_str_radix(text, 16).map_err(|_| Malformed("hexadecimal number"))
 }
 
-/// A line as it is read.
+/// A line of an envelope file, an intent or the totals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Line<'a> {
     pub(super) offset: u64,
-    /// The line with its line feed.
+    /// In bytes, with checksum and line feed.
     pub(super) length: u64,
     /// Without the checksum; none when that is wrong.
     pub(super) text: Option<&'a str>,
 }
 
-/// The lines of a file, good and bad.
+/// Splits a file into lines, those with wrong checksums included.
 pub(super) fn lines(bytes: &[u8], checksum: LineChecksum) -> impl Iterator<Item = Line<'_>> {
     let mut offset = 0;
     bytes.split_inclusive(|b| *b == b'\n').map(move |line| {

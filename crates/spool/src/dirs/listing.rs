@@ -117,7 +117,7 @@ impl Listing {
         files.iter().copied().filter(|(dir, named)| !chosen.contains(&(Some(*dir), *named))).collect()
     }
 
-    /// The directories that have a chunk.
+    /// Returns each directory that has a file of the chunk: a crash can leave two.
     pub(super) fn chunk_dirs(&self, chunk_id: u64) -> impl Iterator<Item = u16> {
         self.chunks
             .get(&chunk_id)

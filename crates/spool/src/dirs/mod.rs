@@ -73,7 +73,7 @@ use std::{
     time::Duration,
 };
 
-/// The settings of queue directories.
+/// How queue directories are used.
 #[derive(Debug, Clone)]
 pub struct DirSettings {
     /// All files together; zero: what the disk has.
@@ -82,7 +82,7 @@ pub struct DirSettings {
     pub min_free_bytes: u64,
     /// Beyond that, what only outcomes and reports may use.
     pub reserve_bytes: u64,
-    /// The rule that chooses a queue directory.
+    /// Which queue directory new messages go to.
     pub placement: Placement,
     /// The directory for content, in [`DirSpool::open`]; without one, content is beside its envelope.
     pub content_path: Option<PathBuf>,

@@ -9,15 +9,15 @@ pub(super) enum Named {
     Envelope(u64),
     /// An envelope file whose message is not accepted yet, and perhaps never will be.
     Unfinished(u64),
-    /// Content.
+    /// A message's content.
     Content(u64),
     /// A piece of content that came while the message was still arriving.
     Chunk(u64),
-    /// An intent.
+    /// An intent that is complete.
     Intent(u64),
-    /// An intent that is being written.
+    /// An intent that is still being written: a crash leaves it without effect.
     Draft(u64),
-    /// The totals.
+    /// The one file with the totals.
     Totals,
 }
 

@@ -9,17 +9,17 @@ use crate::{
 };
 use mail::{Cause, Disposition, Enhanced, Outcome, UnixMillis};
 
-/// One line behind the envelope.
+/// What one line behind the envelope adds to the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Note {
     Outcomes(UnixMillis, Vec<(u32, Outcome)>),
     /// Held for a reason, or released.
     Held(Option<Box<str>>),
-    /// A recipient's past in another spool.
+    /// Attempts that were made while another spool had the message.
     Past(u32, RecipientState),
 }
 
-/// The append that wrote a line.
+/// Which append wrote a line: lines of one that is not whole do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Append {
     /// Offset in the file at which the append began.
@@ -28,7 +28,7 @@ pub(super) struct Append {
     pub(super) batch: u64,
 }
 
-/// Writes the line of a note.
+/// Appends a note as one line.
 pub(super) fn write(to: &mut Lines<'_>, append: Append, note: &Note) {
     let word = match note {
         Note::Outcomes(..) => "outcome",
@@ -76,7 +76,7 @@ fn fate_word(disposition: Disposition) -> &'static str {
     }
 }
 
-/// A note, and what wrote it.
+/// Reads a line, without its checksum, as a note and the append that wrote it.
 pub(super) fn read(text: &str) -> Result<(Append, Note), Malformed> {
     let mut words = text.split(' ');
     let mut next = || words.next().ok_or(Malformed("a word is missing"));

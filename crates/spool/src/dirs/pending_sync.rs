@@ -16,7 +16,7 @@ pub(super) struct Written<'a> {
     dirs: BTreeSet<u16>,
 }
 
-/// The reason why a file was not written.
+/// Why a file was not written or not synced.
 pub(super) struct Unwritten {
     pub(super) failure: SpoolFailure,
     /// A write or sync found no room, nothing worse.

@@ -9,18 +9,18 @@ use std::sync::{
 /// The rule that chooses a queue directory for the messages that are committed together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
-    /// One after the other.
+    /// Each in turn.
     #[default]
     RoundRobin,
-    /// By chance.
+    /// Any of them, with equal probability.
     Random,
-    /// The one with the fewest messages.
+    /// The one with the fewest live messages.
     LeastUsed,
 }
 
-/// A queue directory with the directories below it.
+/// One queue directory of the operator's, with the directories below it that hold files.
 pub struct QueueDirectory {
-    /// The name, for messages to the operator.
+    /// For messages to the operator.
     pub name: String,
     /// Every directory that may hold its files; its own is the first. With their names.
     pub disks: Vec<(String, Arc<dyn Disk>)>,
@@ -29,22 +29,22 @@ pub struct QueueDirectory {
 }
 
 impl QueueDirectory {
-    /// One without directories below it.
+    /// Returns a queue directory that holds all files itself.
     pub fn flat(name: impl Into<String>, disk: Arc<dyn Disk>) -> Self {
         let name = name.into();
         Self { disks: vec![(name.clone(), disk)], name, open: vec![0] }
     }
 }
 
-/// One directory of files.
+/// One directory in which files are made.
 pub(super) struct Dir {
     pub(super) name: String,
     pub(super) disk: Arc<dyn Disk>,
-    /// The queue directory it belongs to.
+    /// By index in the operator's list.
     pub(super) queue: usize,
 }
 
-/// All directories.
+/// All directories of the spool, and which of them takes the next message.
 pub(super) struct Queues {
     pub(super) dirs: Vec<Dir>,
     /// Of each queue directory, the directories that take new files.
@@ -89,7 +89,7 @@ impl Queues {
         })
     }
 
-    /// The queue directories themselves.
+    /// Returns the operator's directories, without those below them.
     pub(super) fn queue_dirs(&self) -> impl Iterator<Item = &Dir> {
         self.queue_dirs.iter().map(|queue_dir| self.dir(*queue_dir))
     }

@@ -41,7 +41,7 @@ pub(super) struct Scan {
 /// An envelope file: its message, its directory, its name.
 pub(super) type File = (u64, u16, Named);
 
-/// The result of reading one envelope file.
+/// What one envelope file said, before it is compared with others of the same message.
 struct One {
     file: File,
     filed: Result<Filed, Unfiled>,
@@ -146,7 +146,7 @@ pub(super) fn list(shared: &Shared) -> Result<(Listing, RecoveryReport, Next), S
 struct Begun {
     listing: Listing,
     scan: Scan,
-    /// The next intent's number.
+    /// Number of the next intent.
     intent: u64,
     keep_unfinished: bool,
 }
@@ -295,7 +295,7 @@ impl Scan {
         Ok(left)
     }
 
-    /// One of them.
+    /// Reads one file, and hands over its message.
     pub(super) fn read_one(
         &mut self,
         shared: &Shared,

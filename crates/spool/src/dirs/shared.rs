@@ -42,7 +42,7 @@ pub(super) const PLACES_END: u64 = 1 << 55;
 pub(super) enum Work {
     Transaction(Transaction),
     Chunk(u64, Bytes),
-    /// A chunk's file in a directory.
+    /// Remove the file of this chunk from this directory.
     Forget(u64, u16),
 }
 
@@ -115,7 +115,7 @@ impl Shared {
         self.first_chunk.store(self.next_chunk.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// The number of a new chunk.
+    /// Returns a number that no chunk has had.
     pub(super) fn new_chunk_id(&self) -> u64 {
         self.next_chunk.fetch_add(1, Ordering::Relaxed)
     }
@@ -169,7 +169,7 @@ impl Shared {
         self.group_commit.poison(failure, || {});
     }
 
-    /// A message with its content from its files.
+    /// Reads a message, with its content, from its files. Blocks on the disk.
     pub(super) fn read(&self, id: QueueId) -> Result<Message, SpoolFailure> {
         let dir = self.index().messages.get(&id.0).ok_or(SpoolFailure::Missing)?.dir;
         let dir = self.queues.dir(dir);

@@ -118,7 +118,7 @@ impl Disk for SplitDisk {
         self.envelopes.check_place()
     }
 
-    /// The fuller of the two.
+    /// Returns the free space of the fuller of the two.
     fn free_bytes(&self) -> io::Result<u64> {
         Ok(self.envelopes.free_bytes()?.min(self.contents.free_bytes()?))
     }

@@ -12,15 +12,15 @@ use super::{
 use crate::{SpoolFailure, Totals, format::wire::Malformed, log::tolerant::with_retries};
 use std::io;
 
-/// The version this reads and writes.
+/// In the first line; another is refused.
 const VERSION: u32 = 1;
 const MAGIC: &str = "postrider-totals";
 /// Bytes between the beginnings of the two slots: no sector has a part of both.
 const SLOT_BYTES: u64 = 4096;
-/// The number of the file in its checksums.
+/// Stands for a message number in the checksums of lines, and differs from all of those.
 const NUMBER: u64 = u64::MAX;
 
-/// The state of the totals.
+/// One of the two copies that are written in turn: a crash damages at most one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Slot {
     /// Slots are written with ascending numbers.

@@ -33,7 +33,7 @@ pub(crate) struct SegmentHeader {
     pub(crate) sequence: u64,
     /// Part of every checksum in the segment: 64 random bits, so that no content can imitate a record.
     pub(crate) seed: u64,
-    /// The segment's length in bytes.
+    /// Of the whole segment, in bytes.
     pub(crate) size_bytes: u64,
 }
 
@@ -66,7 +66,7 @@ pub(crate) enum BadHeader {
 }
 
 impl SegmentHeader {
-    /// A header of the version that is written.
+    /// Returns a header of the newest version.
     pub(crate) fn new(sequence: u64, seed: u64, size_bytes: u64) -> Self {
         Self { version: VERSION, is_freed: false, sequence, seed, size_bytes }
     }
@@ -81,7 +81,7 @@ impl SegmentHeader {
         if self.version == 1 { self.size_bytes } else { HeaderPlace::Last.offset(self.size_bytes) }
     }
 
-    /// Returns one block.
+    /// Encodes the header into a block of its own, with its checksum.
     pub(crate) fn encode(&self, place: HeaderPlace) -> Vec<u8> {
         let mut out = SEGMENT_MAGIC.to_vec();
         put_u32(&mut out, self.version);
@@ -174,7 +174,7 @@ pub(crate) fn end_batch(out: &mut Vec<u8>, position: u64, seed: u64, sequence: u
     out.resize(out.len().next_multiple_of(ALIGN), 0);
 }
 
-/// A batch's header, checked.
+/// The header of a batch whose checksum is right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BatchHead {
     /// With header and end, without padding.

@@ -15,7 +15,7 @@ const EXPANSION: u8 = 4;
 const RETURN_PATH: u8 = 5;
 /// A recipient of which the sender does not know.
 const COPY: u8 = 6;
-/// The reason of a hold.
+/// Why a message is held.
 const HOLD_REASON: u8 = 7;
 /// Tags from here on must not be skipped.
 const MUST_KNOW: u8 = 128;
@@ -176,7 +176,7 @@ fn set_length(out: &mut [u8], start: usize) {
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Returns the section at the front of `r`.
+/// Takes the section in front, without its length.
 pub(super) fn section<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
     let length = r.u32()? as usize;
     r.bytes(length)

@@ -14,7 +14,7 @@ use mail::{
 /// A remote's longest text that is kept for `why`.
 pub(crate) const TEXT_MAX: usize = 1000;
 
-/// Writes a message that is accepted.
+/// Appends the record of a message that was not stored before.
 pub(crate) fn write_message(out: &mut Vec<u8>, message: &Message) {
     write_message_again(out, message, None, &[]);
 }
@@ -188,7 +188,7 @@ fn skip_part<'a>(r: &mut Reader<'a>) -> Result<(&'a [u8], Option<u64>), Malforme
     }
 }
 
-/// A message record as it is read.
+/// What a message record says: the message, and its recipients' past if it was moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stored {
     pub(crate) message: Message,
@@ -209,12 +209,12 @@ pub(crate) fn read_abridged(id: QueueId, abridged: &[u8]) -> Result<Stored, Malf
     read(id, abridged, Bodies::Gone)
 }
 
-/// The treatment of content in the record.
+/// Whether content in the record is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bodies {
     Copied,
     Left,
-    /// The message is not there.
+    /// The record was abridged: its content is not in it.
     Gone,
 }
 
@@ -341,7 +341,7 @@ fn read_outcome(r: &mut Reader<'_>) -> Result<Outcome, Malformed> {
     })
 }
 
-/// Outcomes noted at `at`.
+/// Appends an outcome record.
 pub(crate) fn write_results(out: &mut Vec<u8>, at: UnixMillis, results: &[(u32, Outcome)]) {
     put_u64(out, at.0);
     put_u32(out, results.len() as u32);

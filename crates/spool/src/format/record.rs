@@ -8,7 +8,7 @@ const HEAD_BYTES: usize = 4 + 1 + 8;
 /// Number of bytes that a record has besides its body.
 pub(crate) const OVERHEAD_BYTES: usize = HEAD_BYTES + 4;
 
-/// The type of a record.
+/// What a record says; its number in the log never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// A message, and perhaps what became of its recipients so far. The name is its queue id.
@@ -47,7 +47,7 @@ impl Kind {
     }
 }
 
-/// A record as it is read.
+/// A record with a right checksum; `name` is a queue id or a chunk's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
     pub(crate) kind: Kind,

@@ -28,14 +28,14 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// A full log looks for room so many times a segment.
 const PARTS: u64 = 16;
 
-/// A record that was written, for the index.
+/// What the index has to learn of a record once it is durable.
 struct Written {
     kind: Kind,
     name: u64,
     offset: u32,
     length: u32,
     chunks: Vec<u64>,
-    /// A chunk the index had when it was copied.
+    /// A copy by compaction of a chunk that the index had then.
     is_copy: bool,
     /// The first of the records that are kept of a message: those of before go.
     replaces_kept: bool,
@@ -111,7 +111,7 @@ impl LogCommitter {
         self.write_batch()
     }
 
-    /// The thread: until closed or failed.
+    /// Runs the commit thread, until the log is closed or has failed.
     pub(crate) fn run(mut self) {
         let shared = self.shared.clone();
         let commit = |works, commit_seq| self.serve(works, commit_seq);

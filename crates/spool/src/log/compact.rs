@@ -41,7 +41,7 @@ pub(crate) struct Relocated {
     pub(crate) folded: Folded,
 }
 
-/// A chunk that compaction wrote again.
+/// A chunk to be written again, because its segment is to be freed.
 pub(crate) struct RelocatedChunk {
     pub(crate) chunk_id: u64,
     pub(crate) at: Location,

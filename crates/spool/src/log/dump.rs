@@ -23,12 +23,12 @@ use crate::{
 use mail::{ChunkId, Message, Outcome, QueueId, UnixMillis};
 use std::{io, path::Path, sync::Arc};
 
-/// Something in a log.
+/// What a dump of the log finds, from front to back.
 #[derive(Debug)]
 pub enum LogItem<'a> {
     /// A segment begins; what follows is in it.
     Segment {
-        /// The name of the file.
+        /// File name of the segment.
         name: &'a str,
         /// The sequence in the log; unknown when its header was lost.
         sequence: Option<u64>,
@@ -37,7 +37,7 @@ pub enum LogItem<'a> {
     },
     /// A segment without content: its creation was not finished, or it was about to be removed.
     Empty {
-        /// The name of the file.
+        /// File name of the segment.
         name: &'a str,
     },
     /// A whole batch begins; its records follow.
@@ -66,12 +66,12 @@ pub enum LogItem<'a> {
         from: u64,
         /// Offset behind the last damaged byte.
         to: u64,
-        /// The fault at the first offset.
+        /// What is wrong at the first offset.
         why: &'a str,
     },
     /// The disk does not give back a file, or a part of it, now.
     Unread {
-        /// The name of the file.
+        /// File name of the segment.
         name: &'a str,
         /// The part that cannot be read, and the disk's error.
         why: &'a str,
@@ -80,12 +80,12 @@ pub enum LogItem<'a> {
     Torn {
         /// Offset in the segment at which the torn tail begins.
         from: u64,
-        /// Length in bytes.
+        /// Of the torn tail, in bytes.
         length: u64,
     },
 }
 
-/// The contents of a record.
+/// What a record says, decoded.
 #[derive(Debug)]
 pub enum RecordBody {
     /// A message; its content in memory, or by the ids of chunks.
@@ -101,7 +101,7 @@ pub enum RecordBody {
     Outcome {
         /// Queue id of the message that was tried.
         id: QueueId,
-        /// The time at which the outcomes were noted.
+        /// When the attempts ended.
         at: UnixMillis,
         /// Outcomes, by index of the recipient in the envelope.
         results: Vec<(u32, Outcome)>,
@@ -111,7 +111,7 @@ pub enum RecordBody {
         /// Queue id of the message that is finished.
         id: QueueId,
     },
-    /// A hold or a release.
+    /// An operator or a rule holds a message, or an operator releases it.
     Hold {
         /// Queue id of the message that was held or released.
         id: QueueId,
@@ -125,14 +125,14 @@ pub enum RecordBody {
         /// Who or what holds the message, and why.
         reason: Box<str>,
     },
-    /// A piece of content.
+    /// Content of a message, or a part of it.
     Chunk {
         /// Id by which messages refer to the chunk.
         chunk_id: ChunkId,
-        /// The bytes of the chunk.
+        /// As they were stored, without the frame of the record.
         bytes: Vec<u8>,
     },
-    /// The totals behind this batch.
+    /// The totals as they are behind this batch.
     Totals {
         /// How many recipients were accepted so far, and how they ended.
         totals: Totals,

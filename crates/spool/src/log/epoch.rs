@@ -17,7 +17,7 @@ pub(super) fn of(number: u64) -> u64 {
     number >> SHIFT
 }
 
-/// The first number of an epoch.
+/// Returns the first batch number of an epoch.
 pub(super) fn first(epoch: u64) -> u64 {
     epoch << SHIFT | 1
 }
@@ -27,17 +27,17 @@ pub(super) fn within(number: u64) -> u64 {
     number & ((1 << SHIFT) - 1)
 }
 
-/// Is it the first number of its epoch?
+/// Returns whether the number is the first of its epoch.
 pub(super) fn is_first(number: u64) -> bool {
     number == first(of(number))
 }
 
-/// The first chunk of an epoch.
+/// Returns the first chunk id of an epoch.
 pub(super) fn first_chunk(epoch: u64) -> u64 {
     epoch << CHUNK_SHIFT
 }
 
-/// The epoch of a chunk.
+/// Returns the epoch that a chunk id was given out in.
 pub(super) fn of_chunk(chunk_id: u64) -> u64 {
     chunk_id >> CHUNK_SHIFT
 }

@@ -13,7 +13,7 @@ use crate::{
 /// The result of reading the headers of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FoundHeader {
-    /// The header, as it was written.
+    /// The first block is whole.
     Sound(SegmentHeader),
     /// The first block is damaged or cannot be read; this is the copy.
     Copied(SegmentHeader),

@@ -37,10 +37,10 @@ impl Hasher for IdHasher {
 /// By id or place.
 pub(crate) type IdMap<T> = HashMap<u64, T, BuildHasherDefault<IdHasher>>;
 
-/// A record's place.
+/// Where a record is in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Location {
-    /// The segment's sequence number.
+    /// [`Segment::number`], not the sequence in its header.
     pub(crate) segment: u32,
     pub(crate) offset: u32,
     pub(crate) length: u32,
@@ -59,11 +59,11 @@ pub(crate) struct MessageEntry {
 pub(crate) struct MessageExtras {
     /// Outcome and hold records, in order.
     pub(crate) notes: Vec<Location>,
-    /// Places of its chunks.
+    /// Ids of its chunks.
     pub(crate) chunks: Vec<u64>,
 }
 
-/// A segment in use.
+/// A segment of the log, with what recovery and compaction know of it.
 #[derive(Clone)]
 pub(crate) struct Segment {
     /// The place of the segment in the order of the log, as long as this process has the log open.
@@ -82,7 +82,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// A segment in which nothing lives.
+    /// Returns a segment without live records.
     pub(crate) fn new(number: u32, name: String, header: SegmentHeader, file: Arc<dyn File>) -> Self {
         Self {
             number,
@@ -107,11 +107,11 @@ pub(crate) struct Retention {
     /// Other messages that may come back, each with the number of the damaged segment that it lies in, or [`NOWHERE`].
     /// Records in that segment need not be kept, since they come back with the message.
     pub(crate) ids: HashMap<u64, u32>,
-    /// The records that are kept, by queue id.
+    /// What is known of those that may come back, by queue id.
     pub(crate) kept: HashMap<u64, RetainedRecords>,
 }
 
-/// The number of no segment.
+/// A segment number that is never given out.
 pub(crate) const NOWHERE: u32 = 0;
 
 /// The records that are kept of one message which is not live.
@@ -119,7 +119,7 @@ pub(crate) const NOWHERE: u32 = 0;
 pub(crate) struct RetainedRecords {
     /// Outcomes and holds, in order.
     pub(crate) notes: Vec<(Kind, Location)>,
-    /// The tombstone of the message.
+    /// The record that ended the message.
     pub(crate) done: Option<Location>,
 }
 
@@ -166,7 +166,7 @@ pub(crate) struct Index {
     abandoned: HashSet<u64>,
     /// The newest totals record, with the number of its batch.
     pub(crate) totals: Option<(u64, Location)>,
-    /// The segment that is written to.
+    /// The number of the segment that the next batch goes to.
     pub(crate) current: u32,
 }
 
@@ -177,7 +177,7 @@ impl Index {
         self.current = number;
     }
 
-    /// A segment in use or parked.
+    /// Returns the segment with this number, in use or parked.
     pub(crate) fn segment(&self, number: u32) -> Option<&Segment> {
         self.segments.get(&number).or_else(|| self.parked.get(&number))
     }
@@ -366,7 +366,7 @@ pub(crate) fn chunks_of(record: &Record<'_>) -> Vec<u64> {
     crate::format::message::read_places(record.body).unwrap_or_default()
 }
 
-/// The ids of the chunks of a content.
+/// Returns the ids of the chunks that the content refers to.
 pub(crate) fn chunk_ids(content: &mail::Content) -> Vec<u64> {
     let stored = |part: &mail::Part| match part {
         mail::Part::Stored { chunk_id, .. } if *chunk_id != crate::format::message::NOWHERE => {

@@ -16,13 +16,13 @@ use super::{
 use crate::{disk::Disk, format::record::Kind};
 use std::collections::HashSet;
 
-/// An index file whose segment is not there.
+/// What the index file of a missing segment says of it.
 pub(super) struct Orphan {
-    /// The name of the segment.
+    /// File name that the segment had.
     pub(super) segment: String,
     /// The numbers of its first and its last batch.
     batches: (u64, u64),
-    /// All messages in the segment.
+    /// Queue ids of the messages that were stored in it.
     pub(super) ids: HashSet<u64>,
     /// Messages in the segment that no batch has ended or stored again.
     left: HashSet<u64>,
@@ -88,7 +88,7 @@ impl Orphan {
         has_all_behind && !self.left.is_empty()
     }
 
-    /// The report of a missing segment.
+    /// Describes the missing segment and what is lost with it, for the operator.
     pub(super) fn describe(&self) -> String {
         let Self { segment, batches: (first, last), left, .. } = self;
         let index_file = segment_index::name_of(segment);

@@ -62,10 +62,10 @@ use std::{
 use stepper::Stepper;
 pub use stepper::WorkStep;
 
-/// The settings of the log.
+/// How much of the disk and of memory the log may use.
 #[derive(Debug, Clone)]
 pub struct LogSettings {
-    /// Size of a segment in bytes.
+    /// Size of a new segment in bytes.
     pub segment_bytes: u64,
     /// All segments together; zero: what the disk has.
     pub max_bytes: u64,
@@ -106,7 +106,7 @@ pub(crate) enum Work {
     MoveKept(Box<compact::RelocatedNotes>),
 }
 
-/// The faults of the stored bytes, in words.
+/// What was found wrong with stored bytes, for the operator's check.
 #[derive(Debug, Default)]
 struct Faults {
     /// Seen at the start.
@@ -168,7 +168,7 @@ impl Shared {
         self.settings.segment_bytes.saturating_sub(4 * ALIGN as u64)
     }
 
-    /// The bytes of a record, checked.
+    /// Reads the body of a record of this kind; wrong bytes are [`SpoolFailure::Corrupt`].
     fn record(&self, at: Location, kind: Kind, name: u64) -> Result<Vec<u8>, SpoolFailure> {
         self.record_from(Source::Disk, at, kind, name)
     }
@@ -184,7 +184,7 @@ impl Shared {
         if found == kind { Ok(body) } else { Err(self.unexpected(at)) }
     }
 
-    /// A record of any kind.
+    /// Reads a record, and returns its kind and body.
     fn any_record(&self, at: Location, name: u64) -> Result<(Kind, Vec<u8>), SpoolFailure> {
         self.any_record_from(Source::Disk, at, name)
     }
@@ -311,7 +311,7 @@ impl Shared {
         self.group_commit.poison(failure, || self.allocator.close());
     }
 
-    /// The thread: until closed or failed.
+    /// Runs the thread that notices when the spool's place is gone, until the log is closed or has failed.
     fn watch_place(&self) {
         while self.group_commit.closing.wait(LOOK_EVERY) {
             if let Err(e) = self.allocator.disk().check_place() {
@@ -335,7 +335,7 @@ impl Shared {
         if may_retry { Ok(()) } else { Err(SpoolFailure::Io(format!("{doing} the log: {e}"))) }
     }
 
-    /// A commit has succeeded.
+    /// Notes a commit that found room.
     fn note_room(&self) {
         if self.lacks_room.load(Ordering::Relaxed) {
             self.lacks_room.store(false, Ordering::Relaxed);
@@ -344,7 +344,7 @@ impl Shared {
     }
 }
 
-/// The log, a backend of the spool.
+/// The spool as a write-ahead log in segments, which compaction frees.
 pub struct LogSpool {
     shared: Arc<Shared>,
     found: Option<recover::Found>,
@@ -373,7 +373,7 @@ impl LogSpool {
         Self::on(Arc::new(disk), settings)
     }
 
-    /// Opens the log on any [`Disk`].
+    /// As [`LogSpool::open`], on any [`Disk`].
     pub fn on(disk: Arc<dyn Disk>, settings: LogSettings) -> Result<Self, SpoolFailure> {
         Self::opened(disk, settings, ActiveMutant::default(), false)
     }
@@ -534,12 +534,12 @@ impl LogSpool {
     }
 }
 
-/// A message and its recipients' past.
+/// A message with its outcomes and holds applied.
 pub(crate) struct Folded {
     message: Message,
     states: Vec<RecipientState>,
     held: Option<Box<str>>,
-    /// A part of the past that cannot be read.
+    /// Why a part of its outcomes or holds could not be read; `None` if all were.
     lost: Option<SpoolFailure>,
     /// Extensions of a later version.
     unknown: Box<[u8]>,

@@ -11,7 +11,7 @@ use mail::{Outcome, UnixMillis};
 /// More is not copied and looked through at a read_cached: a thread of its own begins sooner.
 pub(super) const CACHED_READ_MAX: usize = 512 * 1024;
 
-/// The source that bytes are read from.
+/// From where a record is read.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     Disk,
@@ -36,7 +36,7 @@ pub(super) enum Note {
     Outcome(UnixMillis, Vec<(u32, Outcome)>),
 }
 
-/// A note as it was read, and where.
+/// Where a note is, and its record or why it cannot be read.
 pub(super) type ReadNote = (Location, Result<(Kind, Vec<u8>), SpoolFailure>);
 
 /// Does the same outcome come again later?

@@ -6,7 +6,7 @@ use std::{io, sync::Arc};
 /// Read at once, unless more is asked for.
 const PIECE_BYTES: usize = 512 * 1024;
 
-/// The piece of a file that was read last.
+/// Reads a file from front to back, in large pieces.
 pub(crate) struct ReadAhead {
     file: Arc<dyn File>,
     /// Nothing behind it is read.

@@ -33,25 +33,25 @@ use std::{
     sync::Arc,
 };
 
-/// The settings for reading the log.
+/// How the log is read at a start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading {
     /// With one, segment after segment from front to back, and nothing is kept.
     pub(crate) threads: usize,
-    /// The bytes that a thread reads at a time.
+    /// Bytes of a segment that one thread scans at a time.
     pub(crate) range_bytes: u64,
     /// Segments that have an index file need not be read.
     pub(crate) indexes: bool,
 }
 
 impl Reading {
-    /// ShardedSpool ranges a segment, so that threads end at about the same time.
+    /// Several ranges a segment, so that threads end at about the same time.
     pub(crate) fn on(threads: usize) -> Self {
         Self { threads, range_bytes: 8 * 1024 * 1024, indexes: true }
     }
 }
 
-/// A record that was in the unproven batch.
+/// A record of the last batch, which perhaps was not synced: it is written again.
 pub(crate) struct UnsyncedRecord {
     pub(crate) kind: Kind,
     pub(crate) name: u64,
@@ -69,7 +69,7 @@ pub(crate) struct TailBatch {
 }
 
 impl TailBatch {
-    /// The bytes of the records.
+    /// Returns the bytes of its records together.
     pub(crate) fn bytes(&self) -> u64 {
         self.rows.iter().map(|row| u64::from(row.length)).sum()
     }
@@ -81,7 +81,7 @@ impl TailBatch {
     }
 }
 
-/// The result of a scan of the log.
+/// What a scan of the log has found.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) index: Index,
@@ -90,9 +90,9 @@ pub(crate) struct Found {
     /// Names of segments that were not finished, and of indexes whose segments are gone.
     pub(crate) unfinished: Vec<String>,
     pub(crate) last: Option<TailBatch>,
-    /// EnvelopeTable that need not be read again, by segment.
+    /// Envelopes that need not be read again, by segment.
     pub(crate) kept: HashMap<u32, Vec<CachedEnvelopes>>,
-    /// EnvelopeTable in indexes, by segment.
+    /// Envelopes in index files, by segment.
     pub(crate) envelopes: HashMap<u32, EnvelopeTable>,
     /// The number of the first batch that could be read.
     first: Option<u64>,
@@ -125,7 +125,7 @@ pub(crate) struct Found {
     /// Segments that hold only a copy of the last batch that a later start wrote again.
     rewritten_tails: Vec<u32>,
     pub(crate) next_sequence: u64,
-    /// The number in memory of the next segment.
+    /// For the next segment: see [`Segment::number`].
     pub(crate) next_number: u32,
     pub(crate) next_chunk: u64,
     pub(crate) segment_count: u64,
@@ -137,7 +137,7 @@ pub(crate) struct Found {
 struct Gap {
     /// The segment that was read when they were missed.
     name: String,
-    /// The missing numbers.
+    /// First and last number of the batches that are missing.
     from: u64,
     to: u64,
     /// The segments of the batches before and behind.
@@ -171,7 +171,7 @@ pub(crate) fn scan(disk: &dyn Disk, mutant: ActiveMutant, reading: Reading) -> R
     Ok(found)
 }
 
-/// A unit of work of a thread that reads.
+/// One part of the scan, for one thread.
 enum Piece {
     /// Of this segment, whose number among all is this.
     SegmentIndex(usize, Segment),
@@ -354,7 +354,7 @@ pub(super) const UNUSED_BYTES: u64 = 512 * 1024;
 /// segment that was used before is not zeros, and reading all of it for that would cost every start.
 const DAMAGE_BYTES: u64 = 5 * 1024 * 1024;
 
-/// A batch of a later number behind damage.
+/// Looks behind damage for a batch with a later number than `last`.
 pub(super) fn next_in(window: &mut ReadAhead, from: u64, seed: u64, last: u64) -> io::Result<Option<u64>> {
     let mut unused = is_zero(window.slice(from, ALIGN)?);
     let mut at = from + ALIGN as u64;
@@ -502,7 +502,7 @@ fn take_batch(
 
 #[cfg(test)]
 impl Found {
-    /// The private fields, for comparison.
+    /// Describes the private fields, so that tests can compare two scans.
     pub(crate) fn told(&self) -> String {
         let last = self.last.as_ref().map(|l| (l.sequence, l.segment, &l.rows, &l.bodies));
         let Self { first, tail_copies, tail_only, rewritten_tails, unfinished, numbers: ranges, .. } = self;
@@ -528,7 +528,7 @@ impl Found {
         Some((last.segment, end.next_multiple_of(ALIGN as u64)))
     }
 
-    /// The segment of the last batch.
+    /// Returns the segment with the last batch; `None` if that has no records.
     fn last_segment(&self) -> Option<u32> {
         self.last.as_ref().filter(|last| !last.rows.is_empty()).map(|last| last.segment)
     }

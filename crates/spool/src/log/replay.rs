@@ -28,7 +28,7 @@ const READ_BYTES: u64 = 512 * 1024;
 /// The number of messages that a thread decodes before it asks for more.
 const PIECE: usize = 512;
 
-/// A live message.
+/// A queue id with its entry in the index.
 type Live = (u64, MessageEntry);
 /// Envelopes of a segment that need not be read from it.
 #[derive(Clone, Copy)]

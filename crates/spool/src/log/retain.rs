@@ -21,14 +21,14 @@ use crate::{
 };
 use std::collections::HashSet;
 
-/// A record somewhere in the log.
+/// A record, with its place and the batch that it was in.
 pub(super) struct Placed {
     pub(super) kind: Kind,
     pub(super) name: u64,
     pub(super) at: Location,
-    /// The number of its batch.
+    /// Sequence number of its batch.
     pub(super) batch: u64,
-    /// A checksum of what it says.
+    /// Checksum of an outcome's body: equal outcomes are kept once. Zero for other kinds.
     pub(super) sum: u32,
 }
 

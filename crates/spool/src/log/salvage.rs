@@ -19,14 +19,14 @@ pub struct Salvaged {
     pub message: Message,
     /// The states of the recipients, as far as their records could be read.
     pub recipients: Vec<RecipientState>,
-    /// Bytes of its content that are lost.
+    /// Bytes of its content that could not be read.
     pub lost_bytes: u64,
 }
 
 /// The result of a salvage besides the messages.
 #[derive(Debug, Clone, Default)]
 pub struct SalvageReport {
-    /// The report of a recovery of this spool.
+    /// What recovery said of the spool before the salvage.
     pub recovery: RecoveryReport,
     /// Places that cannot be read, in words.
     pub damage: Vec<String>,

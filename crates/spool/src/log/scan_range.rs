@@ -39,20 +39,20 @@ pub(super) struct ScanRange {
     seed: u64,
     from: u64,
     to: u64,
-    /// Of the segment.
+    /// Where the segment ends.
     end: u64,
     /// A range before this one has found the end of what was written to the segment.
     is_over: Arc<AtomicBool>,
 }
 
-/// A record, where it stands.
+/// Where a record is in its segment, and what it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RecordRef {
     pub(super) kind: Kind,
     pub(super) name: u64,
     pub(super) offset: u32,
     pub(super) length: u32,
-    /// The chunks a message is in.
+    /// Ids of the chunks that a message record refers to; empty for other records.
     pub(super) chunks: Vec<u64>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Batch {
     pub(super) count: usize,
 }
 
-/// The result of scanning a range.
+/// What one range of a segment holds.
 #[derive(Default)]
 pub(super) struct ScanResult {
     /// Offset of the first batch; the offset at which it was looked for, when there is none.
@@ -91,7 +91,7 @@ pub(crate) struct CachedEnvelopes {
 }
 
 impl CachedEnvelopes {
-    /// The envelope of the record at an offset.
+    /// Returns the envelope of the record at this offset; `None` if it is not in memory.
     pub(super) fn get(&self, offset: u32) -> Option<&[u8]> {
         if self.begins.last()?.0 < offset {
             return None;

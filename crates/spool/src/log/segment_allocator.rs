@@ -49,7 +49,7 @@ const PIECE_BYTES: u64 = 128 * 1024;
 const LARGE_PIECE_BYTES: u64 = 1024 * 1024;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The limits on the disk space of segments.
+/// How much disk space segments may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SpaceLimits {
     pub(crate) segment_bytes: u64,
@@ -74,7 +74,7 @@ struct State {
     room_for: u64,
     /// There is not even room to give the oldest of those recycled a new generation, or an end.
     cannot_recycle: bool,
-    /// The first segment was taken.
+    /// The log has begun to write.
     is_started: bool,
     demand: Demand,
     /// A start waits until as many segments are ready as are kept ready.
@@ -85,14 +85,14 @@ struct State {
     failure: Option<String>,
 }
 
-/// The urgency of the next segment.
+/// How soon another segment is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Demand {
-    /// The segment in use has room.
+    /// Not soon: the segment in use has room.
     Relaxed,
-    /// The segment in use will soon be full.
+    /// Before long: the segment in use is nearly full.
     Soon,
-    /// The commit thread waits for a segment.
+    /// At once: the commit thread waits.
     Waiting,
 }
 
@@ -334,7 +334,7 @@ impl SegmentAllocator {
         is_waiting || if self.single_stepped { self.has_room(count).unwrap_or(false) } else { !no_room }
     }
 
-    /// Bytes in ready segments.
+    /// Returns the bytes of segments that are prepared and not used yet.
     pub(crate) fn ready_bytes(&self) -> u64 {
         self.lock().ready.len() as u64 * self.limits.segment_bytes
     }

@@ -31,9 +31,9 @@ const YOUNG: usize = 2;
 const OPEN_SHARE: u64 = 2;
 /// Digested when the log is closed, which prepares most starts: segments of which at least one part in so many lives.
 const CLOSED_SHARE: u64 = 64;
-/// Any part.
+/// Any part, however small.
 const ANY_SHARE: u64 = 1 << 32;
-/// EnvelopeTable read at once.
+/// Bytes of an envelope table that are read at once.
 const READ_BYTES: usize = 256 * 1024;
 
 /// The index file of a segment by the segment's name.
@@ -110,7 +110,7 @@ pub(crate) struct EnvelopeTable {
     begins: Vec<Begin>,
 }
 
-/// The place of one envelope.
+/// Where an index file has the envelope of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Begin {
     /// The offset of the message's record in the segment.

@@ -13,12 +13,12 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// One round of what a thread does.
+/// One round of what a thread does, for a log that runs without threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkStep {
     /// Prepare or remove one segment.
     Prepare,
-    /// Commit all that waits.
+    /// Commit everything that was submitted.
     Commit,
     /// Have one record moved out of the oldest segment.
     Compact,
@@ -30,7 +30,7 @@ pub enum WorkStep {
 pub(super) struct Stepper {
     committer: LogCommitter,
     compaction: Option<Compaction>,
-    /// The move that is under way.
+    /// The move that compaction has submitted and that is not durable yet.
     moving: Option<CommitSeq>,
 }
 

@@ -39,7 +39,7 @@ impl FaultTolerantFile {
         Arc::new(Self { file, unread: Mutex::default(), error: Mutex::default() })
     }
 
-    /// The file below.
+    /// Returns the file without the tolerance.
     pub(crate) fn inner(&self) -> Arc<dyn File> {
         self.file.clone()
     }

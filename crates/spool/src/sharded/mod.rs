@@ -66,7 +66,8 @@ impl<S: Spool + ?Sized> ShardedSpool<S> {
         self.placement.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The one store that a transaction goes to.
+    /// Returns the store that a transaction goes to: the one that has its message, or the choice for a new
+    /// one.
     fn shard_for(&self, transaction: &[Entry]) -> usize {
         let placement = self.placement();
         let mut bound = transaction.iter().filter_map(|entry| placement.bound(entry));
@@ -254,7 +255,7 @@ impl<S: Spool + ?Sized> Spool for ShardedSpool<S> {
         self.stores[shard].poll_durable(own)
     }
 
-    /// The failure of the first store that fails.
+    /// Resolves to the failure of the first store that fails.
     fn failed(&self) -> Failed {
         let mut stores: Vec<Failed> = self.stores.iter().map(|store| store.failed()).collect();
         Box::pin(poll_fn(move |cx| {

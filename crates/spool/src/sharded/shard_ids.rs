@@ -59,7 +59,7 @@ pub(super) fn inner_entry(entry: Entry, of: usize) -> Entry {
     }
 }
 
-/// The id outside of its store.
+/// Returns the message with chunk ids as they are outside of its store.
 pub(super) fn outer_message(message: SharedMessage, of: usize) -> SharedMessage {
     with_places(message, of, |chunk_id| outer(chunk_id, of))
 }
