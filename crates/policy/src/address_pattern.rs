@@ -144,7 +144,8 @@ impl<'a> IntoIterator for &'a AddressPatterns {
 }
 
 impl AddressPatterns {
-    /// Returns whether one of the patterns matches a mailbox.
+    /// Returns whether any pattern matches. A pattern of a user also matches addresses with a detail behind
+    /// the separator.
     pub fn match_mailbox(&self, mailbox: &Mailbox, separator: Option<Separator>) -> bool {
         let domain = DomainKey::of(mailbox);
         if !self.has_users {

@@ -19,10 +19,10 @@ pub struct Networks {
     pub maps: Vec<MapId>,
 }
 
-/// Verified names of clients.
+/// `client_name`: names that the client's address leads to, and that lead back to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientNames {
-    /// Patterns of names.
+    /// Any of them suffices.
     pub patterns: Vec<DomainPattern>,
     /// True if clients without a verified name are meant, too.
     pub has_none: bool,
@@ -30,25 +30,25 @@ pub struct ClientNames {
     pub maps: Vec<MapId>,
 }
 
-/// Names in EHLO.
+/// `hello`: names in EHLO or HELO.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hellos {
-    /// Patterns of names.
+    /// Any of them suffices.
     pub patterns: Vec<DomainPattern>,
     /// Maps that are asked for the name and the domains above it.
     pub maps: Vec<MapId>,
 }
 
-/// Certificates of clients.
+/// `certificate`: certificates that clients show.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Certificates {
-    /// Patterns of certificates.
+    /// Any of them suffices.
     pub patterns: Vec<CertificatePattern>,
     /// Maps that are asked for the fingerprint, and for the names of a trusted certificate.
     pub maps: Vec<MapId>,
 }
 
-/// Logins.
+/// `login`: names of users that have logged in.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Logins {
     /// Names, in lower case.
@@ -59,10 +59,10 @@ pub struct Logins {
     pub maps: Vec<MapId>,
 }
 
-/// Addresses.
+/// `from` and `to`: reverse-paths and recipients.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Addresses {
-    /// Patterns of addresses.
+    /// Any of them suffices.
     pub patterns: AddressPatterns,
     /// Maps that are asked for the address, its domain and the domains above it.
     pub maps: Vec<MapId>,
@@ -71,21 +71,21 @@ pub struct Addresses {
 /// One condition. A list means any of its items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
-    /// The kind of the listener.
+    /// The kind of the listener is one of these.
     Listener(Vec<ListenerKind>),
-    /// The client's address.
+    /// The client's address is in these networks, or in a map.
     Client(Networks),
-    /// The client's verified name.
+    /// The client's verified name is one of these.
     ClientName(ClientNames),
-    /// The name in EHLO.
+    /// The name in EHLO or HELO is one of these.
     Hello(Hellos),
     /// TLS is active, or not.
     Tls(bool),
-    /// The client's certificate.
+    /// The client has shown one of these certificates.
     Certificate(Certificates),
-    /// The login.
+    /// The client has logged in as one of these users.
     Login(Logins),
-    /// The reverse-path.
+    /// The reverse-path is one of these.
     From(Addresses),
     /// The recipient; at the content one of them, or all.
     To(Addresses),
@@ -93,11 +93,11 @@ pub enum Condition {
     Size(u64),
     /// More recipients than this.
     Recipients(usize),
-    /// A field of the header.
+    /// Some field of the header matches one of these.
     Header(Vec<HeaderPattern>),
-    /// A tag of an earlier rule.
+    /// An earlier rule has set one of these tags.
     Tagged(Vec<Box<str>>),
-    /// A limit that is exceeded.
+    /// One of these limits is exceeded.
     Over(Vec<LimitId>),
     /// The name in EHLO cannot be that of a mail server.
     BadHello,
@@ -109,16 +109,16 @@ pub enum Condition {
     DnsList(Listee, Vec<DnsList>),
 }
 
-/// The answer to a condition.
+/// What is known of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     /// True. With the value of the map that decided.
     Holds(Option<Box<str>>),
-    /// False.
+    /// The condition does not hold.
     Fails,
     /// Answers are needed.
     Ask(Vec<Question>),
-    /// A look-up failed, for this reason.
+    /// Not known: a look-up failed, for this reason.
     Failed(Box<str>),
 }
 
@@ -145,7 +145,7 @@ impl From<bool> for Finding {
 }
 
 impl Condition {
-    /// The key of the configuration.
+    /// Returns the key under which the configuration has the condition.
     pub fn key(&self) -> &'static str {
         match self {
             Self::Listener(_) => "listener",
@@ -197,7 +197,7 @@ impl Condition {
         }
     }
 
-    /// Returns the maps that are asked.
+    /// Returns the maps that the condition asks.
     pub fn maps(&self) -> &[MapId] {
         match self {
             Self::Client(Networks { maps, .. })
@@ -240,7 +240,7 @@ impl Condition {
         }
     }
 
-    /// Judges the condition.
+    /// Judges the condition by the facts, and by the answers that are known so far.
     pub(crate) fn judge(&self, judge: &Judge<'_>) -> Finding {
         let facts = judge.facts;
         match self {

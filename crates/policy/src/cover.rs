@@ -4,7 +4,7 @@ use crate::{AddressPattern, Addresses, CertificatePattern, Condition, DomainPatt
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use mail::ListenerKind;
 
-/// The kinds of listeners.
+/// Every kind, to prove that rules cover all.
 const LISTENERS: [ListenerKind; 5] = [
     ListenerKind::Mx,
     ListenerKind::Relay,

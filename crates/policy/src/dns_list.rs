@@ -10,18 +10,18 @@ use std::{
 /// What a list is asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listee {
-    /// The client's address.
+    /// The client's address, with its octets or nibbles reversed (RFC 5782 §2.1).
     Client,
-    /// The client's verified name.
+    /// The client's verified name, if it has one.
     ClientName,
-    /// The name in EHLO.
+    /// The name in EHLO or HELO.
     Hello,
-    /// The domain of the sender.
+    /// The domain of the reverse-path.
     From,
 }
 
 impl Listee {
-    /// The key of the condition.
+    /// Returns the key under which the configuration has the condition.
     pub fn key(self) -> &'static str {
         match self {
             Self::Client => "dns_list",
@@ -32,7 +32,7 @@ impl Listee {
     }
 }
 
-/// A list, and the answers that count.
+/// A DNS list (RFC 5782), and which of its answers count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DnsList {
     zone: Box<str>,
@@ -43,7 +43,7 @@ pub struct DnsList {
 /// What a list says of an address or a domain.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listed {
-    /// Its codes; none if it is not listed.
+    /// Addresses that the list answered; empty if it does not list what was asked.
     pub codes: Vec<Ipv4Addr>,
     /// Why it is listed, in the words of the list.
     pub text: Box<str>,

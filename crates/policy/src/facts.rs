@@ -6,17 +6,17 @@ use mail::{Recipient, ReversePath};
 /// The facts of a session and its transaction, as far as they are known at a stage.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    /// The client, or another source.
+    /// What is known of the client, or of another source.
     pub session: &'a SessionFacts,
-    /// The reverse-path, from MAIL on.
+    /// `None` before MAIL.
     pub from: Option<&'a ReversePath>,
     /// At RCPT the recipient that is judged; at the content all.
     pub to: &'a [Recipient],
     /// Recipients so far, with the one that is judged.
     pub recipient_count: usize,
-    /// At the content: its size.
+    /// `None` before the content.
     pub size_bytes: Option<u64>,
-    /// At the content: the header.
+    /// Empty before the content.
     pub header: &'a [u8],
     /// Tags of rules at earlier stages; at the content also those of any recipient.
     pub tags: &'a [Box<str>],
@@ -47,7 +47,7 @@ impl<'a> Facts<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MapId(pub u16);
 
-/// The number of a limit of a program.
+/// The number of a limit among the limits of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LimitId(pub u16);
 
@@ -55,7 +55,7 @@ pub struct LimitId(pub u16);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServiceId(pub u16);
 
-/// The description of a map.
+/// What a program has to know of a map to ask it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapInfo {
     /// `text:/etc/postrider/blocked`.
@@ -67,22 +67,22 @@ pub struct MapInfo {
 /// A question that a program asks; the driver answers it, and evaluates again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
-    /// The value of a key in a map.
+    /// Look this key up in this map.
     Map(MapId, Box<str>),
-    /// The verified name of the client.
+    /// Find the client's name, and verify it.
     ClientName,
     /// Spend an amount of a key's rate.
     Spend(LimitId, Box<str>, u64),
-    /// The action of a policy service.
+    /// Ask this policy service for its action.
     Service(ServiceId),
     /// What the list with this domain says of another domain, or of the client's address.
     DnsList(Box<str>, Option<Box<str>>),
 }
 
-/// The lifetime of an answer.
+/// How long an answer stays valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// The session.
+    /// Until the session ends.
     Session,
     /// Until the next MAIL.
     Transaction,
@@ -90,23 +90,23 @@ pub enum Scope {
     Recipient,
 }
 
-/// The client's name.
+/// What the DNS says of the client's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientName {
     /// A name that its address leads to, and that leads back to its address.
     Verified(Box<str>),
-    /// There is none.
+    /// The address has no name, or none that leads back.
     None,
     /// DNS does not say now.
     Unknown(Box<str>),
 }
 
-/// An answer to a question.
+/// The answer to a [`Question`] of the same kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact {
     /// The value of a key, if the map has it; or the reason why the look-up failed.
     Map(Result<Option<Box<str>>, Box<str>>),
-    /// The client's name.
+    /// What the DNS says of the client's name.
     ClientName(ClientName),
     /// True if the rate is exceeded; then nothing was spent.
     Over(bool),
@@ -121,12 +121,12 @@ pub enum Fact {
 pub struct Answers(Vec<(Scope, Question, Fact)>);
 
 impl Answers {
-    /// Adds an answer.
+    /// Adds an answer, to be forgotten when its scope ends.
     pub fn add(&mut self, scope: Scope, question: Question, answer: Fact) {
         self.0.push((scope, question, answer));
     }
 
-    /// Returns the answer to a question.
+    /// Returns the answer if the question was answered and has not been forgotten.
     pub fn find(&self, question: &Question) -> Option<&Fact> {
         self.0.iter().find(|(_, known, _)| known == question).map(|(.., answer)| answer)
     }

@@ -7,7 +7,7 @@ use mail::ReversePath;
 use rewrite::Separator;
 use std::net::IpAddr;
 
-/// The unit that is counted.
+/// What a limit counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
     /// Connections.
@@ -34,7 +34,7 @@ impl Measure {
         }
     }
 
-    /// The stage at which it is spent.
+    /// Returns the stage at which the rate is spent.
     pub fn stage(self) -> Stage {
         match self {
             Self::Connections | Self::Failures => Stage::Connect,
@@ -50,7 +50,7 @@ impl Measure {
 pub enum Per {
     /// An IPv4 address, or an IPv6 network /64.
     Client,
-    /// A login.
+    /// A user that has logged in.
     Login,
     /// A reverse-path.
     Sender,
@@ -82,20 +82,20 @@ impl Per {
     }
 }
 
-/// A `[[limit]]` of the configuration.
+/// A `[[limit]]` of the configuration: a rate for each key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
-    /// The name, or `limit 2`.
+    /// As configured; `limit 2` for the second without a name.
     pub name: Box<str>,
-    /// The line of the configuration.
+    /// For messages to the operator.
     pub line: Line,
     /// Whose events are counted together.
     pub per: Per,
-    /// The kind of event that is counted.
+    /// What is counted against the rate.
     pub measure: Measure,
     /// How many are permitted in a period.
     pub rate: Rate,
-    /// The reply when it is exceeded.
+    /// What a client is answered that exceeds it.
     pub reply: ReplyText,
     /// Clients without this limit.
     pub except: Vec<IpNet>,
@@ -125,7 +125,7 @@ impl Limit {
         }
     }
 
-    /// Returns the amount that is spent.
+    /// Returns how much of the rate an event spends: 1, or the octets of the content; 0 for failures.
     pub fn amount(&self, facts: &Facts<'_>) -> u64 {
         match self.measure {
             Measure::Bytes => facts.size_bytes.unwrap_or(0),

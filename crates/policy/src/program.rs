@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct Program {
     rules: Vec<Rule>,
     limits: Vec<Limit>,
-    /// By stage.
+    /// Indexed by stage.
     steps: [Vec<Step>; Stage::COUNT],
     maps: Vec<MapInfo>,
     services: Vec<Box<str>>,
@@ -21,21 +21,21 @@ pub struct Program {
     own_names: Vec<Box<str>>,
 }
 
-/// A step of a program at a stage.
+/// One step at a stage; steps run in order until one decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// A rule, or a check, by its number.
+    /// The index of a rule, or of a check that is one.
     Rule(usize),
-    /// A limit that refuses by itself.
+    /// A limit that no rule asks for: it refuses by itself.
     Limit(LimitId),
 }
 
 /// Addresses that a rule sends mail to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Targets {
-    /// The addresses, not expanded.
+    /// As written, before aliases are looked up.
     pub mailboxes: Vec<Mailbox>,
-    /// The rule and its line.
+    /// The rule that names them and its line, for the log.
     pub by: Box<str>,
 }
 
@@ -46,7 +46,7 @@ pub struct Effects {
     pub tags: Vec<Box<str>>,
     /// Delay before the reply is sent.
     pub delay: Duration,
-    /// Fields to add.
+    /// Added to the header.
     pub fields: Vec<Field>,
     /// In place of the recipient, or of all.
     pub redirect: Option<Box<Targets>>,
@@ -63,22 +63,22 @@ pub struct Effects {
 pub struct Ruling {
     /// Pass, if no rule decided.
     pub verdict: Verdict,
-    /// The rule, check or limit that decided.
+    /// What decided, for the log; `None` if nothing did.
     pub by: Option<Box<str>>,
-    /// The changes that rules asked for.
+    /// What the rules want done besides; they count even if no rule decided.
     pub effects: Effects,
 }
 
-/// The next step of a driver.
+/// What the driver has to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// Fact these questions, and evaluate again.
+    /// Answer these questions, and evaluate again.
     Ask(Vec<Question>),
-    /// The program has decided.
+    /// The stage is over.
     Done(Ruling),
 }
 
-/// An observer of an evaluation.
+/// Watches how rules are judged; `()` watches nothing.
 pub trait Trace {
     /// True if anything is observed.
     const IS_ON: bool;
@@ -102,15 +102,15 @@ impl Trace for () {
 const LOOKUP_FAILED: Reply =
     Reply::fixed(451, Enhanced(4, 3, 0), "Temporary lookup failure, try again later");
 
-/// The result of one rule.
+/// What one rule says to the facts.
 enum Judged {
     Holds {
-        /// The text that a map has for the reply.
+        /// For the reply: the value that a map had.
         text: Option<Box<str>>,
-        /// The conditions, if anybody looks.
+        /// The conditions that held, in words; empty unless something traces.
         why: Vec<String>,
     },
-    /// The condition that does not hold.
+    /// The condition that does not hold, in words.
     Not(String),
     Ask(Vec<Question>),
     Failed(Box<str>),
@@ -148,7 +148,7 @@ impl Program {
         !self.steps[stage as usize].is_empty()
     }
 
-    /// The steps of a stage, in their order.
+    /// Returns the steps of a stage in the order in which they run.
     pub fn steps(&self, stage: Stage) -> &[Step] {
         &self.steps[stage as usize]
     }
@@ -158,17 +158,17 @@ impl Program {
         &self.rules
     }
 
-    /// All limits.
+    /// Returns all limits; [`LimitId`] is the index.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }
 
-    /// All maps.
+    /// Returns all maps; [`crate::MapId`] is the index.
     pub fn maps(&self) -> &[MapInfo] {
         &self.maps
     }
 
-    /// The names of the policy services.
+    /// Returns the names of policy services; [`crate::ServiceId`] is the index.
     pub fn services(&self) -> &[Box<str>] {
         &self.services
     }

@@ -90,7 +90,7 @@ fn literals(rule: &Rule) -> impl Iterator<Item = Literal<'_>> {
 struct Region<'a> {
     held: Vec<&'a Condition>,
     failed: Vec<&'a Condition>,
-    /// The rule that is looked for.
+    /// The rule that is perhaps never reached.
     rule: &'a Rule,
 }
 

@@ -6,7 +6,7 @@ use mail::{Domain, Enhanced, ForwardPath, ListenerKind, Mailbox, Reply, ReverseP
 use rewrite::Separator;
 use std::{collections::HashSet, fmt, net::IpAddr, sync::Arc};
 
-/// The settings of the policy.
+/// Who may relay, and which addresses are local.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Domains whose mail is taken from everywhere, as [`mail::Domain::key`] gives them.
@@ -188,12 +188,12 @@ impl Policy {
     }
 }
 
-/// The refusal of a user that does not exist.
+/// Returns 550 5.1.1 for an address that no user has.
 pub fn no_such_user(mailbox: &Mailbox) -> Reply {
     Reply::new(550, Enhanced(5, 1, 1), format!("<{mailbox}>: Recipient address rejected: User unknown"))
 }
 
-/// The user that exists in every domain.
+/// Exists in every domain (RFC 5321 §4.5.1).
 const POSTMASTER: &str = "postmaster";
 /// The user that gets mail from cron and similar programs.
 const ROOT: &str = "root";

@@ -7,9 +7,9 @@ use std::fmt;
 /// The class of a reply, which the verb of a rule fixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyClass {
-    /// 5yz.
+    /// 5yz: the client gives up.
     Permanent,
-    /// 4yz.
+    /// 4yz: the client tries again.
     Transient,
 }
 

@@ -4,7 +4,7 @@ use crate::{Condition, ReplyText, ServiceId, Stage};
 use mail::{Field, Mailbox};
 use std::time::Duration;
 
-/// The clients that a rule is for.
+/// Which clients a rule judges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
     /// Clients that may not relay.
@@ -39,7 +39,7 @@ impl Audience {
     }
 }
 
-/// The verdict of a rule.
+/// What happens to the client's command if the rule holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// No rule below runs at this stage.
@@ -63,7 +63,7 @@ pub struct Modifiers {
     pub tags: Vec<Box<str>>,
     /// Delay before the reply is sent.
     pub delay: Duration,
-    /// Fields that are added.
+    /// Added to the header.
     pub fields: Vec<Field>,
     /// The recipients that take the place of those that were given; at RCPT of the one that is judged.
     pub redirect: Vec<Mailbox>,
@@ -94,11 +94,11 @@ pub struct Rule {
     pub name: Box<str>,
     /// The line of the configuration; 0 for a check.
     pub line: Line,
-    /// The stage at which the rule runs.
+    /// The rule is passed by at other stages.
     pub stage: Stage,
-    /// The clients it is for.
+    /// Other clients pass it by.
     pub audience: Audience,
-    /// All must hold.
+    /// All have to hold.
     pub conditions: Vec<Condition>,
     /// None may hold.
     pub unless: Vec<Condition>,

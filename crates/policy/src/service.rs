@@ -4,26 +4,26 @@ use crate::{ReplyClass, ReplyText, reply_text::ascii};
 use mail::{Enhanced, Field, Mailbox, Reply};
 use std::fmt;
 
-/// The action of a policy server.
+/// What a policy server answers, as access(5) of Postfix describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServiceAction {
     /// `DUNNO`, and what has no meaning here: the rules below run.
     Pass,
-    /// `OK`.
+    /// `OK`: the rules below are not asked.
     Accept,
     /// `REJECT`, or a 5yz.
     Reject(Reply),
     /// `DEFER`, `DEFER_IF_PERMIT`, or a 4yz.
     Defer(Reply),
-    /// `DISCARD`, with its text.
+    /// `DISCARD`, with the text behind it.
     Discard(Box<str>),
-    /// `HOLD`, with its text.
+    /// `HOLD`, with the text behind it.
     Hold(Box<str>),
-    /// `PREPEND`.
+    /// `PREPEND`: this field is added.
     Prepend(Field),
-    /// `REDIRECT`.
+    /// `REDIRECT`: the message goes to this mailbox.
     Redirect(Mailbox),
-    /// `BCC`.
+    /// `BCC`: a copy to this mailbox.
     Bcc(Mailbox),
 }
 

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-/// The source of a draft.
+/// Where a draft comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A client that connected to a listener.
@@ -15,10 +15,10 @@ pub enum Source {
         peer: SocketAddr,
         /// The address and port to which the client connected.
         local: SocketAddr,
-        /// The kind of the listener.
+        /// Tells submission from mail exchange.
         listener: ListenerKind,
     },
-    /// A program on this machine.
+    /// A program on this machine, such as `sendmail`.
     Local {
         /// The user whose process handed the message in.
         uid: u32,
@@ -30,9 +30,9 @@ pub enum Source {
 /// What is known of a client, or of another source. Within a session these facts outlive a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionFacts {
-    /// The source of the draft.
+    /// A client, a program, or this server.
     pub source: Source,
-    /// The name in EHLO or HELO.
+    /// `None` before EHLO or HELO, and again after STARTTLS.
     pub hello: Option<Box<str>>,
     /// TLS version and cipher suite, when TLS is active.
     pub tls: Option<Box<str>>,
@@ -40,11 +40,11 @@ pub struct SessionFacts {
     pub certificate: Option<Arc<ClientCertificate>>,
     /// The name by which the client has logged in.
     pub login: Option<Box<str>>,
-    /// The SASL mechanism of the login.
+    /// For the Received field and rules; `None` without a login.
     pub mechanism: Option<Box<str>>,
     /// A login that a peer named by XCLIENT. It permits nothing, and narrows the senders as a login does.
     pub named_login: Option<Box<str>>,
-    /// The host name that a peer gave by XCLIENT.
+    /// `NAME` of XCLIENT.
     pub named_host: NamedHost,
 }
 
@@ -54,14 +54,14 @@ pub enum NamedHost {
     /// The peer said nothing about it: DNS is asked.
     #[default]
     NotGiven,
-    /// The peer found no name.
+    /// The peer found none for the address.
     None,
-    /// The name that the peer verified.
+    /// As the peer verified it.
     Name(Box<str>),
 }
 
 impl SessionFacts {
-    /// The facts before anything was said.
+    /// Returns facts without a name, TLS or login.
     pub const fn new(source: Source) -> Self {
         Self {
             source,

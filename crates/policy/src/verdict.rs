@@ -3,16 +3,16 @@
 use bytes::Bytes;
 use mail::{Edits, Recipient, Reply, ReversePath};
 
-/// The verdict of a check.
+/// What a check decides at a stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing: the next check is asked.
     Pass,
     /// The stage is over; no further check is asked at it.
     Accept,
-    /// The client gets this 5yz.
+    /// The client gets this permanent refusal, a 5yz.
     Reject(Reply),
-    /// The client gets this 4yz.
+    /// The client gets this temporary refusal, a 4yz.
     Defer(Reply),
     /// The client is answered that the message is accepted, but it is not. At RCPT this means one recipient. The text is the
     /// reason, for the log.
@@ -40,7 +40,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Is the client refused?
+    /// Returns whether the client gets a 4yz or 5yz.
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Reject(_) | Self::Defer(_))
     }
