@@ -15,11 +15,11 @@ use x509_parser::parse_x509_certificate;
 pub struct Bundle {
     /// The certificate chain and its key, for TLS.
     pub pair: Arc<CertifiedKey>,
-    /// The first second of its life, since 1970.
+    /// `notBefore`, in seconds since 1970.
     pub not_before: u64,
-    /// The last second of its life, since 1970.
+    /// `notAfter`, in seconds since 1970.
     pub not_after: u64,
-    /// The host names in lower case.
+    /// DNS names of the certificate, in lower case.
     pub names: Vec<String>,
 }
 

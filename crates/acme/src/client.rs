@@ -11,10 +11,10 @@ const PROBLEM: &str = "urn:ietf:params:acme:error:";
 /// The least and the longest time between two questions about a renewal (RFC 9773 §4.3.2).
 const ASK_AFTER: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(86_400)];
 
-/// A failed step.
+/// Why a step of the protocol failed, and what would help.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// The reason in words.
+    /// For the log and the operator, without control characters.
     pub(crate) text: String,
     pub(crate) remedy: Remedy,
 }
@@ -26,7 +26,7 @@ pub(crate) enum Remedy {
     Wait,
     /// The authority has refused a nonce, and gave a new one.
     Again,
-    /// The authority does not know the account.
+    /// The authority does not know the account: a new one has to be registered.
     NewAccount,
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn problem_words(problem: &Problem) -> String {
     }
 }
 
-/// The client of one authority.
+/// Speaks ACME (RFC 8555) with one authority.
 pub(crate) struct Client {
     pub(crate) settings: Settings,
     pub(crate) store: Store,

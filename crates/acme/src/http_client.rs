@@ -8,7 +8,7 @@ use rustls::{DEFAULT_VERSIONS, RootCertStore};
 use std::{future::Future, io, pin::Pin, time::Duration};
 use tokio::time::timeout;
 
-/// Time of one request, with connecting.
+/// For one request, connecting included.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Octets of an answer: a chain of certificates has some thousands.
 const ANSWER_MAX_BYTES: usize = 256 * 1024;

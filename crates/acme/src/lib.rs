@@ -25,11 +25,11 @@ use std::{future::Future, path::PathBuf, pin::Pin, sync::Arc};
 /// The way in which the authority is shown that a name is this server's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// A file at port 80 (RFC 8555 §8.3).
+    /// `http-01`: a file at port 80 (RFC 8555 §8.3).
     Http,
-    /// A certificate at port 443 (RFC 8737).
+    /// `tls-alpn-01`: a certificate at port 443 (RFC 8737).
     TlsAlpn,
-    /// A record in the DNS (RFC 8555 §8.4).
+    /// `dns-01`: a TXT record, made by the hook (RFC 8555 §8.4).
     Dns,
 }
 
@@ -45,17 +45,17 @@ pub struct ExternalAccount {
 /// The certificate that is wanted, and the authority.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The address of the authority's directory.
+    /// URL of the authority's directory (RFC 8555 §7.1.1).
     pub directory: String,
     /// The mail address to which the authority writes.
     pub contact: Option<String>,
-    /// The names of the certificate.
+    /// Host names that the certificate has to cover.
     pub names: Vec<String>,
     /// The way in which the authority is convinced.
     pub method: Method,
     /// The account at the authority's website, if it wants one.
     pub external_account: Option<ExternalAccount>,
-    /// The folder of accounts and certificates.
+    /// Where keys of accounts and certificates are kept.
     pub folder: PathBuf,
     /// The authorities that are trusted for the HTTPS of the ACME server.
     pub roots: RootCertStore,

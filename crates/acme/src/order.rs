@@ -21,7 +21,7 @@ fn patience() -> RetryPolicy {
     RetryPolicy::new().initial_delay(Duration::from_millis(500)).backoff(1.5).timeout(DECIDE_TIMEOUT)
 }
 
-/// The places where challenges are answered.
+/// What proves control of the names: answers of our own, or records that the hook makes.
 pub(crate) struct Proof {
     pub(crate) answers: Answers,
     pub(crate) hook: Option<Hook>,

@@ -26,20 +26,20 @@ const LIMITS: http::Limits = http::Limits {
     time: Duration::from_secs(10),
     keeps_alive: false,
 };
-/// The folder of `http-01` (RFC 8555 §8.3).
+/// The path in front of the token of `http-01` (RFC 8555 §8.3).
 const FOLDER: &str = "/.well-known/acme-challenge/";
 /// The protocol of `tls-alpn-01` (RFC 8737 §6.2).
 const ALPN: &[u8] = b"acme-tls/1";
 
-/// The answers to challenges that are open.
+/// Answers to open challenges, shared by the order that sets them and the listeners that give them.
 #[derive(Debug, Clone, Default)]
 pub struct Answers(Arc<RwLock<Open>>);
 
 #[derive(Debug, Default)]
 struct Open {
-    /// The files of `http-01` by token.
+    /// Of `http-01`: the key authorization, by token.
     files: HashMap<String, String>,
-    /// The certificates of `tls-alpn-01` by name.
+    /// Of `tls-alpn-01`: the certificate to show, by host name.
     certificates: HashMap<String, Arc<CertifiedKey>>,
 }
 

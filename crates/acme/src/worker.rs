@@ -36,7 +36,7 @@ pub struct Status {
     pub failed: u64,
     /// Failures since the last certificate.
     pub failures_in_a_row: u32,
-    /// The time before which no attempt is made.
+    /// In seconds since 1970: no attempt is made earlier. `None` if nothing is waited for.
     pub next_attempt: Option<u64>,
     /// The last failure: its time, and why.
     pub last_failure: Option<(u64, String)>,
@@ -108,7 +108,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Returns the handle for others.
+    /// Returns a handle for the listeners and for status.
     pub fn handle(&self) -> Handle {
         Handle(self.shared.clone())
     }

@@ -1,6 +1,6 @@
 //! Channel bindings: bytes that both ends of one TLS connection have, and nobody between them.
 
-/// A kind of channel binding.
+/// What of a TLS connection a SCRAM exchange is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChannelKind {
     /// Exported keying material (RFC 9266); TLS 1.3, and TLS 1.2 with the extended master secret.
@@ -26,14 +26,14 @@ impl ChannelKind {
 /// The channel bindings of a connection; none without TLS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChannelBindings {
-    /// Of `tls-exporter`.
+    /// Of `tls-exporter` (RFC 9266).
     pub exporter: Option<Box<[u8]>>,
     /// Of `tls-server-end-point`.
     pub end_point: Option<Box<[u8]>>,
 }
 
 impl ChannelBindings {
-    /// Returns the bytes of a kind.
+    /// Returns the bytes to bind to; `None` if the connection has none of this kind.
     pub fn of(&self, kind: ChannelKind) -> Option<&[u8]> {
         match kind {
             ChannelKind::TlsExporter => self.exporter.as_deref(),

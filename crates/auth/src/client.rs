@@ -19,7 +19,7 @@ pub struct ClientCredentials {
     pub secret: Secret,
 }
 
-/// An exchange of SASL with a server.
+/// The client's side of one SASL exchange.
 #[derive(Debug)]
 pub struct ClientExchange {
     state: State,
@@ -37,7 +37,7 @@ enum State {
     Refused,
 }
 
-/// The reason why a client gives up.
+/// Why a client ends an exchange by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ClientFailure {
     /// Forbidden characters (RFC 4013), or bytes that are no UTF-8.

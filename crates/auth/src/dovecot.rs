@@ -51,7 +51,7 @@ pub struct ClientFacts {
     pub peer: SocketAddr,
     /// The address and port to which the client connected.
     pub local: SocketAddr,
-    /// TLS is active.
+    /// Without TLS, Dovecot may refuse mechanisms that send a clear-text password.
     pub is_secured: bool,
 }
 
@@ -82,16 +82,16 @@ pub fn response(id: u32, response: &[u8]) -> String {
     format!("CONT\t{id}\t{}\n", BASE64.encode(response))
 }
 
-/// Dovecot's answer.
+/// What Dovecot says to a message of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DovecotAnswer {
-    /// A challenge for the client.
+    /// To be sent to the client, which answers it.
     Challenge(Vec<u8>),
-    /// The client has logged in as this user.
+    /// Authenticated. The name is Dovecot's, which may differ from what the client gave.
     Ok(Box<str>),
-    /// The exchange has failed.
+    /// Not authenticated.
     Fail {
-        /// The name, if Dovecot knows it.
+        /// For the log; `None` if Dovecot does not say.
         user: Option<Box<str>>,
         /// Dovecot cannot ask its own store now.
         is_temporary: bool,

@@ -10,14 +10,14 @@ use std::{
 const WINDOW: Duration = Duration::from_secs(600);
 /// Clients and users that are counted at most.
 const MOST: usize = 100_000;
-/// The longest delay of a reply.
+/// No reply is delayed longer.
 const LONGEST_DELAY: Duration = Duration::from_secs(8);
 /// Failures of a user in the window before replies to others become slower, too.
 const USUAL_FAILURES: u32 = 5;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Key {
-    /// An IPv4 address, or an IPv6 network /64.
+    /// IPv6 addresses are counted by their network /64.
     Client(IpAddr),
     /// In lower case.
     User(Box<str>),
@@ -29,10 +29,10 @@ struct Count {
     until: Instant,
 }
 
-/// A failure that was counted.
+/// What follows from one more failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
-    /// The failures of the client, with this one.
+    /// In the window, with this one.
     pub of_client: u32,
     /// The delay of the reply: a second for the first failure, more for each further one, and for users whose password
     /// many try to guess.

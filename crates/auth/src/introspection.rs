@@ -4,7 +4,7 @@ use crate::{secret::Secret, tokens::VerifiedToken};
 use serde_json::Value;
 use std::time::Duration;
 
-/// The demands on tokens.
+/// What the answer has to say of a token, so that it counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenDemands {
     /// The member of the answer that has the login.
@@ -15,10 +15,10 @@ pub struct TokenDemands {
     pub audience: Option<Box<str>>,
 }
 
-/// The meaning of an answer.
+/// What an answer of the introspection endpoint means (RFC 7662 §2.2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Introspected {
-    /// The token is valid.
+    /// It fulfils the demands, and has not expired.
     Active {
         /// The login of the token, and whether it has the scopes.
         token: VerifiedToken,

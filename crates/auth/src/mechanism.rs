@@ -3,24 +3,24 @@
 use crate::scram::ScramHash;
 use std::{fmt, str::FromStr};
 
-/// A SASL mechanism.
+/// The SASL mechanisms of this server and its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mechanism {
     /// RFC 7677, bound to the TLS connection.
     ScramSha256Plus,
-    /// RFC 7677.
+    /// SCRAM-SHA-256 (RFC 7677).
     ScramSha256,
     /// RFC 5802, bound to the TLS connection.
     ScramSha1Plus,
-    /// RFC 5802.
+    /// SCRAM-SHA-1 (RFC 5802).
     ScramSha1,
     /// The name in a client certificate (RFC 4422, appendix A).
     External,
-    /// RFC 7628.
+    /// A token (RFC 7628).
     OauthBearer,
     /// Google's form of the same.
     Xoauth2,
-    /// RFC 4616.
+    /// Name and password in one message (RFC 4616).
     Plain,
     /// The name and the password as two responses; never standardised, used everywhere.
     Login,
@@ -50,7 +50,7 @@ impl Mechanism {
         NAMES.iter().find(|(mechanism, _)| *mechanism == self).map_or("", |(_, name)| name)
     }
 
-    /// Returns the hash of a SCRAM mechanism.
+    /// Returns the hash of a SCRAM mechanism; `None` for other mechanisms.
     pub fn scram_hash(self) -> Option<ScramHash> {
         match self {
             Self::ScramSha256Plus | Self::ScramSha256 => Some(ScramHash::Sha256),

@@ -7,7 +7,7 @@ use crate::{
 };
 use std::str;
 
-/// The parts of the first message.
+/// What the client's first message says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Bearer {
     /// The user whom the client names; OAUTHBEARER need not name one.
@@ -15,12 +15,12 @@ pub(crate) struct Bearer {
     pub(crate) token: Secret,
 }
 
-/// The reason why a token is refused.
+/// Why a token is refused, for the error that the client gets (RFC 7628 §3.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenFault {
     /// Nobody, or somebody else, has the token.
     Invalid,
-    /// The token was issued for something else.
+    /// Valid, but without the scope that is needed.
     Scope,
 }
 
@@ -72,7 +72,7 @@ fn push_quoted(json: &mut String, text: &str) {
     json.push('"');
 }
 
-/// Separates the fields.
+/// Between key and value pairs (RFC 7628 §3.1).
 const SEPARATOR: u8 = 1;
 /// The answer of a client to the reason for a failure (RFC 7628 §3.2.3).
 pub(crate) const DUMMY: &[u8] = b"\x01";
@@ -94,7 +94,7 @@ pub(crate) fn read_xoauth2(message: &[u8]) -> Option<Bearer> {
     Some(Bearer { user: Some(user.into()), token: token(rest)? })
 }
 
-/// The token in `^Aname=value^A...^A^A`.
+/// Returns the token of `^Aname=value^A...^A^A`; `None` if the form is wrong.
 fn token(fields: &[u8]) -> Option<Secret> {
     let fields = fields.strip_suffix(&[SEPARATOR, SEPARATOR])?;
     let mut values = fields.split(|b| *b == SEPARATOR).filter_map(|field| {

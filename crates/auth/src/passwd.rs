@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, hash_map::Entry};
 /// Kinds of stored passwords that a failed login checks at most.
 pub const KINDS_MAX: usize = 8;
 
-/// The users of a file.
+/// Users in the format of Dovecot's passwd-file, by name in lower case.
 #[derive(Debug, Clone, Default)]
 pub struct PasswdFile {
     logins: HashMap<Box<str>, Login>,
@@ -15,19 +15,19 @@ pub struct PasswdFile {
     kinds: Vec<StoredPassword>,
 }
 
-/// A user of a file.
+/// A user and the password that the store has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Login {
-    /// The name as it stands in the file.
+    /// In the letter case of the file.
     pub name: Box<str>,
-    /// The stored password.
+    /// Hash and parameters, or the password itself.
     pub password: StoredPassword,
 }
 
-/// A line that cannot be used.
+/// A line that is left out, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineProblem {
-    /// The number of the line, from 1.
+    /// From 1.
     pub line: usize,
     /// The column of the password or name, from 1.
     pub column: usize,
@@ -73,7 +73,7 @@ impl PasswdFile {
         Ok(Self { logins, kinds: kinds.into_values().take(KINDS_MAX).collect() })
     }
 
-    /// Finds a user.
+    /// Returns the user with this name, in any letter case.
     pub fn get(&self, name: &str) -> Option<&Login> {
         self.logins.get(&*name.to_lowercase())
     }

@@ -10,15 +10,15 @@ use data_encoding::{BASE64, Encoding, HEXLOWER_PERMISSIVE};
 use sha_crypt::{PasswordHasher as _, ShaCrypt};
 use std::num::NonZeroU32;
 
-/// A stored password.
+/// A password as a store has it: a hash with its scheme, or clear text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredPassword(Form);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Form {
-    /// The password itself.
+    /// Clear text, as SCRAM can need it.
     Clear(Secret),
-    /// A PHC string.
+    /// A PHC string with the variant and its parameters.
     Argon2(Box<str>),
     Bcrypt(Box<str>),
     /// `$5$` or `$6$`.
@@ -59,7 +59,7 @@ impl Digest {
     }
 }
 
-/// A scheme in which passwords are stored.
+/// How a stored password is to be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scheme {
     Clear,
@@ -208,7 +208,7 @@ impl StoredPassword {
     }
 }
 
-/// A scheme for new passwords.
+/// How a new password is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewScheme {
     /// Argon2id with the parameters of RFC 9106 §4 for little memory: for PLAIN and LOGIN.
@@ -219,7 +219,7 @@ pub enum NewScheme {
     ScramSha1,
     /// SHA-512 of crypt(3).
     Sha512Crypt,
-    /// bcrypt.
+    /// bcrypt, `{BLF-CRYPT}` in Dovecot's words.
     Bcrypt,
 }
 
@@ -265,7 +265,7 @@ fn new_keys(hash: ScramHash, password: &str, salt: [u8; 16]) -> Result<String, S
         .ok_or_else(|| "the password has characters that RFC 4013 forbids".to_owned())
 }
 
-/// Splits `{SCHEME.ENCODING}value`.
+/// Splits `{SCHEME.ENCODING}value`; without braces, the scheme is CRYPT.
 fn split_scheme(text: &str) -> Result<(&str, Option<Encoding>, &str), String> {
     let Some(rest) = text.strip_prefix('{') else { return Ok(("CRYPT", None, text)) };
     let (scheme, value) = rest.split_once('}').ok_or("a brace is missing: write {SCHEME}hash")?;

@@ -6,7 +6,7 @@ use std::str;
 /// Octets of a name or password at most (RFC 4616 §2).
 pub(crate) const MAX_BYTES: usize = 255;
 
-/// The three parts of the message.
+/// What the client says in its only message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Plain<'m> {
     /// The identity to act as; empty: the user's own.

@@ -13,7 +13,7 @@ impl Secret {
         Self(Zeroizing::new(bytes.into()))
     }
 
-    /// Returns the bytes.
+    /// Returns the secret itself. Never log it.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }

@@ -44,39 +44,39 @@ pub enum Step {
     Challenge(Vec<u8>),
     /// Find the answer, and hand it over.
     Ask(Question),
-    /// The client has logged in as this user.
+    /// The exchange is over; this is the login.
     Authenticated(Box<str>),
     /// The client is not logged in, and is told why.
     Failed(Failure),
 }
 
-/// A question to the store of users.
+/// What an exchange asks the store of users. The caller brings the [`Answer`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
-    /// Is it the password of this user?
+    /// Verify the password.
     Password {
         /// User name as the client gave it.
         user: Box<str>,
         /// Password as the client gave it.
         password: Secret,
     },
-    /// The keys of this user.
+    /// Find the SCRAM keys of the user.
     Keys {
         /// User name as the client gave it, prepared (RFC 4013).
         user: Box<str>,
         /// The hash function that the mechanism needs.
         hash: ScramHash,
     },
-    /// The user of this token.
+    /// Verify the token, and find its user.
     Token {
-        /// The user whom the client named.
+        /// `None` if the client named nobody, as OAUTHBEARER permits.
         user: Option<Box<str>>,
         /// Token as the client gave it.
         token: Secret,
     },
 }
 
-/// The answer to a question.
+/// What the store says. Each variant fits some questions only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Password or token are right; the login that the store has for them.
@@ -87,24 +87,24 @@ pub enum Answer {
     Wrong,
     /// The token is valid, but was not issued for sending mail.
     InsufficientScope,
-    /// The store cannot be asked now.
+    /// Not known now: the client is told to try again.
     Unavailable,
 }
 
-/// The reason for a failure.
+/// Why an exchange failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// A response is no message of the mechanism.
+    /// A response that the mechanism does not have.
     Malformed,
     /// Name or password are wrong.
     Wrong,
-    /// The store cannot be asked now.
+    /// The store could not be asked.
     Unavailable,
 }
 
 #[derive(Debug)]
 enum State {
-    /// The first message is awaited.
+    /// Waits for the client's first message.
     First,
     /// LOGIN: the password of this user is awaited.
     Password(Box<str>),
@@ -112,9 +112,9 @@ enum State {
     Asked {
         names_another: bool,
     },
-    /// The store is asked for the keys of a user.
+    /// The store is asked for the keys.
     AskedKeys(Box<First>),
-    /// The proof is awaited.
+    /// Waits for the client's proof.
     Proof {
         proof: Box<Proof>,
         is_decoy: bool,

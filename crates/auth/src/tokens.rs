@@ -12,10 +12,10 @@ const KEPT_MAX: Duration = Duration::from_secs(300);
 /// Tokens that are remembered at most.
 const MOST: usize = 50_000;
 
-/// The facts about a token that is valid.
+/// What the authorization server says of a valid token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedToken {
-    /// The login that the token stands for.
+    /// The user that the token stands for.
     pub login: Box<str>,
     /// True if the token was issued for sending mail.
     pub is_for_mail: bool,

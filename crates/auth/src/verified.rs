@@ -30,7 +30,7 @@ impl VerifiedPasswords {
         self.until.get(&self.tag(user, password)).is_some_and(|until| *until > now)
     }
 
-    /// Remembers that the password of a user is right.
+    /// Remembers a password that was verified, so that the next login need not hash it again.
     pub fn remember(&mut self, user: &str, password: &Secret, now: Instant) {
         if self.until.len() >= MOST {
             self.until.retain(|_, until| *until > now);

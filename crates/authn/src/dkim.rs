@@ -18,10 +18,10 @@ use std::collections::HashMap;
 /// Signatures of a message that are verified; the first ones, which were added last.
 const SIGNATURES_MAX: usize = 8;
 
-/// A result of a signature (RFC 8601 §2.7.1).
+/// What became of a signature (RFC 8601 §2.7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DkimResult {
-    /// The domain signed the header and the body.
+    /// The signature is valid: header and body are as the domain signed them.
     Pass,
     /// Header or body are not those that were signed.
     Fail,
@@ -29,7 +29,7 @@ pub enum DkimResult {
     Policy,
     /// The signature has errors of syntax, or is of an unknown kind.
     Neutral,
-    /// A look-up failed.
+    /// The key could not be looked up now.
     TempError,
     /// The signature cannot be verified, and never will.
     PermError,
@@ -58,7 +58,7 @@ pub struct DkimOutcome {
     pub reason: Option<&'static str>,
     /// The domain that takes responsibility (`d=`), if it is a domain.
     pub domain: Option<Name>,
-    /// The name of its key (`s=`), if it is one.
+    /// `s=`, under which the domain has the key; `None` if it is no name.
     pub selector: Option<Name>,
     /// The algorithm as the signature names it (`a=`).
     pub algorithm: Option<String>,
@@ -76,7 +76,7 @@ pub struct DkimOutcome {
 #[derive(Debug)]
 pub struct Verifier {
     candidates: Vec<Candidate>,
-    /// One for each form and length.
+    /// A hash for each form and length that signatures name, so that each is computed once.
     bodies: Vec<(Form, Option<u64>, BodyHasher)>,
 }
 
@@ -95,15 +95,15 @@ struct Pending {
     data: Vec<u8>,
     signature: Vec<u8>,
     body_hash: Vec<u8>,
-    /// The index of its body.
+    /// Index of its hash in `Verifier::bodies`.
     body: usize,
     length: Option<u64>,
     expires: Option<u64>,
-    /// The domain of `i=` is that of `d=`.
+    /// Without it, a key with `t=s` does not count.
     is_own_identity: bool,
 }
 
-/// The signatures of a complete message.
+/// The signatures of a message whose content was hashed; the keys are still to be looked up.
 #[derive(Debug)]
 pub struct Signatures {
     candidates: Vec<Candidate>,
@@ -187,7 +187,7 @@ impl Verifier {
         }
     }
 
-    /// Ends the body.
+    /// Ends the body. The hashes are complete then.
     pub fn finish(self) -> Signatures {
         let hash = |(_, _, hasher): (_, _, BodyHasher)| {
             let (hash, count) = hasher.finish_counted();
@@ -310,7 +310,7 @@ impl Verifier {
         })
     }
 
-    /// Returns the index of a body.
+    /// Returns the index of the hash for this form and length, a new one if there is none.
     fn body(&mut self, form: Form, length: Option<u64>) -> usize {
         let known = self.bodies.iter().position(|(known, limit, _)| (*known, *limit) == (form, length));
         known.unwrap_or_else(|| {
@@ -389,7 +389,7 @@ impl Pending {
     }
 }
 
-/// The forms of header and body (`c=`).
+/// Reads `c=`: the forms of header and body; `None` if one is unknown.
 fn forms(text: Option<&str>) -> Option<(Form, Form)> {
     let form = |name| match name {
         "simple" => Some(Form::Simple),

@@ -13,14 +13,14 @@ use std::fmt;
 /// Names of a tree walk: those with more labels go on with seven (RFC 9989 §4.10).
 const WALK_MAX: usize = 8;
 
-/// The question of DMARC for one message.
+/// What DMARC is asked about one message: the domain in From, and what SPF and DKIM found.
 #[derive(Debug, Clone, Copy)]
 pub struct Dmarc<'a> {
     /// The domain of the address in From: [`from_domain`].
     pub from: &'a Name,
     /// The outcome of SPF for the reverse-path, or for the name of HELO if it is null.
     pub spf: Option<&'a SpfOutcome>,
-    /// The outcomes of the signatures.
+    /// Of all signatures, in the order of the message.
     pub dkim: &'a [DkimOutcome],
 }
 
@@ -31,7 +31,7 @@ pub enum DmarcResult {
     None,
     /// SPF or a signature passed for the domain, or for one that is aligned with it.
     Pass,
-    /// Neither did.
+    /// Neither SPF nor DKIM passed for an aligned domain.
     Fail,
     /// A look-up failed, and without it nothing passed.
     TempError,
@@ -81,7 +81,7 @@ impl DmarcPolicy {
     }
 }
 
-/// The outcome of DMARC.
+/// What DMARC says of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DmarcOutcome {
     /// Whether SPF or DKIM passes for the domain in From.
@@ -89,7 +89,7 @@ pub struct DmarcOutcome {
     /// The policy of the record for this domain; `None` without a record. If it is not known whether the domain exists, the weaker
     /// of both.
     pub policy: DmarcPolicy,
-    /// The domain tests its policy (`t=y`).
+    /// `t=y`: one level less than the policy is wanted.
     pub is_testing: bool,
     /// The domain whose record applies: that of From, or one above.
     pub record_domain: Option<Name>,
@@ -128,7 +128,7 @@ impl DmarcOutcome {
 /// The reason why DMARC cannot be asked: the mail is to be refused, or at least never to count as authenticated (RFC 9989 §5.3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FromError {
-    /// There is no From field.
+    /// The header has no From.
     NoField,
     /// There are several: a reader may see another one than the one that was checked.
     SeveralFields,
@@ -168,7 +168,7 @@ pub fn from_domain(header: &[u8]) -> Result<Name, FromError> {
     domain.filter(Name::is_host_name).ok_or(FromError::NoDomain)
 }
 
-/// A record that was found.
+/// The text of a DMARC record.
 #[derive(Clone, Copy)]
 struct Record<'a>(&'a str);
 
@@ -221,13 +221,13 @@ fn is_uri(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>\"\\^`{|}".contains(&byte))
 }
 
-/// The reason why something is not known.
+/// Why the walk cannot go on: questions are open, or a look-up failed.
 enum Unknown {
     Open(Vec<Question>),
     Failed(Name),
 }
 
-/// The result of a tree walk.
+/// What the tree walk found (RFC 9989 §4.10).
 struct Walk<'a> {
     organizational: Name,
     /// The record of the organizational domain, or of the public suffix above it.
@@ -239,7 +239,7 @@ struct Identifier<'a> {
     domain: &'a Name,
     has_passed: bool,
     is_strict: bool,
-    /// The index of the signature; none of SPF.
+    /// Index of the signature; `None` for SPF.
     signature: Option<usize>,
 }
 
@@ -383,7 +383,7 @@ impl Dmarc<'_> {
     }
 }
 
-/// Returns the record of a domain.
+/// Returns the DMARC record at a domain; `None` if it has none.
 fn find<'a>(answers: &'a Answers, domain: &Name) -> Result<Option<Record<'a>>, Unknown> {
     let Some(name) = domain.below("_dmarc") else { return Ok(None) };
     let question = Question::Txt(name);

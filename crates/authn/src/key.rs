@@ -11,7 +11,7 @@ use data_encoding::BASE64;
 use rustls_pki_types::{PrivateKeyDer, pem::PemObject as _};
 use std::fmt;
 
-/// An algorithm of signatures.
+/// How a signature is made (`a=` of DKIM).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     /// RSA with SHA-256 (RFC 8301).
@@ -35,11 +35,11 @@ impl Algorithm {
 pub enum KeyError {
     /// There is no private key in PEM.
     NoKey,
-    /// The key is encrypted.
+    /// An encrypted file: the server would have to know its password.
     Encrypted,
     /// An RSA key has less than 2,048 bits, or more than 8,192, or is damaged.
     Rsa(String),
-    /// The key is of another kind, or damaged.
+    /// Neither RSA nor Ed25519, or damaged.
     Unknown,
 }
 
@@ -66,7 +66,7 @@ pub fn key_name(selector: impl fmt::Display, domain: impl fmt::Display) -> Strin
     format!("{selector}._domainkey.{domain}")
 }
 
-/// A private key that signs.
+/// A private key with which messages are signed.
 pub struct SigningKey(Pair);
 
 impl fmt::Debug for SigningKey {

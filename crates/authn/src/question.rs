@@ -42,7 +42,7 @@ impl Name {
         &self.0
     }
 
-    /// Returns the labels, from the left.
+    /// Returns the labels from the left, without the root.
     pub fn labels(&self) -> impl Iterator<Item = &[u8]> {
         self.0.split(|byte| *byte == b'.')
     }
@@ -87,7 +87,7 @@ impl fmt::Debug for Name {
     }
 }
 
-/// A question of a machine to the DNS.
+/// What is asked of the DNS. The caller looks it up, and adds the [`Answer`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Question {
     /// The TXT records of a name.
@@ -113,7 +113,7 @@ pub enum Answer {
     Aaaa(Vec<Ipv6Addr>),
     /// The mail exchangers; `None` is the root, of a domain without mail (RFC 7505).
     Mx(Vec<Option<Name>>),
-    /// The names of an address.
+    /// Names of an address; anybody can set them for his own addresses.
     Ptr(Vec<Name>),
     /// The name exists, and has no records of that type.
     NoRecords,
@@ -123,7 +123,7 @@ pub enum Answer {
     Failed,
 }
 
-/// The answers that are known so far.
+/// What the DNS answered so far, by question.
 #[derive(Debug, Clone, Default)]
 pub struct Answers(HashMap<Question, Answer>);
 
@@ -133,7 +133,7 @@ impl Answers {
         self.0.insert(question, answer);
     }
 
-    /// Returns the answer to a question.
+    /// Returns the answer; `None` if the question was not asked yet.
     pub fn find(&self, question: &Question) -> Option<&Answer> {
         self.0.get(question)
     }
@@ -148,16 +148,16 @@ impl Answers {
     }
 }
 
-/// A look-up had no answer.
+/// The question was asked and could not be answered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Failed;
 
-/// The next step of a caller.
+/// What a check needs next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step<T> {
     /// Answer these questions, at the same time if possible, and evaluate again.
     Ask(Vec<Question>),
-    /// The machine has decided.
+    /// The check is over.
     Done(T),
 }
 

@@ -11,13 +11,13 @@ const VALUE_BYTES_MAX: usize = 320;
 /// A result of the check that a client's address has a name which has that address (RFC 8601 §3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IprevResult {
-    /// It has.
+    /// One of its names leads back to the address.
     Pass,
     /// None of its names has the address.
     Fail,
-    /// A look-up failed.
+    /// The names could not be looked up now.
     TempError,
-    /// The address has no name.
+    /// The address has no PTR record.
     PermError,
 }
 
@@ -37,7 +37,7 @@ impl IprevResult {
 #[derive(Debug, Clone)]
 pub struct AuthenticationResults {
     value: String,
-    /// The octets of the last line.
+    /// Octets of the last line, to fold before it is too long.
     column: usize,
     has_results: bool,
 }
@@ -57,7 +57,7 @@ impl AuthenticationResults {
         self.method("iprev", result.as_str()).property("policy.iprev", &client.to_canonical().to_string())
     }
 
-    /// Adds the outcome of SPF.
+    /// Adds what SPF found, with the identity that it checked.
     #[must_use]
     pub fn spf(self, question: &Spf<'_>, outcome: &SpfOutcome) -> Self {
         let this = self.method("spf", outcome.result.as_str()).reason(outcome.error.as_deref());

@@ -35,13 +35,13 @@ pub struct Spf<'a> {
     /// The address of MAIL FROM, without angle brackets. None for the identity HELO, which stands for a null reverse-path as well
     /// (RFC 7208 §2.4).
     pub sender: Option<&'a str>,
-    /// The name of this server, for explanations.
+    /// This server's name, for the macro `r` of explanations.
     pub receiver: &'a str,
     /// The time in seconds since 1970, for explanations.
     pub now: u64,
 }
 
-/// A result of SPF (RFC 7208 §2.6).
+/// What a domain's record says of a client (RFC 7208 §2.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpfResult {
     /// There is no domain to check, or it has no record.
@@ -54,7 +54,7 @@ pub enum SpfResult {
     Fail,
     /// The client probably may not.
     SoftFail,
-    /// A look-up failed.
+    /// A look-up failed: another attempt may succeed.
     TempError,
     /// A record is invalid, or needs too many look-ups.
     PermError,
@@ -75,7 +75,7 @@ impl SpfResult {
     }
 }
 
-/// The outcome of a check.
+/// What SPF says of a client, and by which term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpfOutcome {
     /// What the domain says of the client (RFC 7208 §2.6).
@@ -84,7 +84,7 @@ pub struct SpfOutcome {
     pub domain: Option<Name>,
     /// The term that decided, as the record has it; `default` if none matched. None if no record was evaluated to its end.
     pub mechanism: Option<String>,
-    /// The reason of an error, in words.
+    /// Why the result is an error, in words; `None` for other results.
     pub error: Option<String>,
     /// The domain's explanation of a fail (RFC 7208 §6.2): up to 500 printable octets. Others wrote it: do not trust it.
     pub explanation: Option<String>,
@@ -149,7 +149,7 @@ struct Checked {
 struct Check<'a> {
     spf: &'a Spf<'a>,
     local: &'a str,
-    /// The domain of the sender.
+    /// The domain of `local`, for macros.
     domain: &'a Name,
     answers: &'a Answers,
     client: IpAddr,
@@ -209,7 +209,7 @@ impl<'a> Check<'a> {
         terms.ok_or_else(|| Stop::Permanent(format!("the record of {domain} is not ASCII")))
     }
 
-    /// The result of a directive that matched.
+    /// Returns what the qualifier of a matching directive says, with the explanation of a fail.
     fn matched(
         &self,
         directive: &Directive<'_>,
@@ -280,7 +280,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// RFC 7208 §5.4.
+    /// Mechanism `mx` (RFC 7208 §5.4).
     fn is_exchanger(&mut self, target: Name, prefixes: Prefixes) -> Result<bool, Stop> {
         let name = target.to_string();
         let Answer::Mx(hosts) = self.ask(Question::Mx(target))? else { return Ok(false) };

@@ -15,7 +15,7 @@ pub fn tag_value(list: &str, name: &str) -> Option<String> {
     Some(value.split_whitespace().collect())
 }
 
-/// The tags of a list, in its order.
+/// A tag list (RFC 6376 §3.2), in its order.
 pub(crate) struct Tags<'a>(Vec<Tag<'a>>);
 
 struct Tag<'a> {
@@ -66,7 +66,7 @@ impl<'a> Tags<'a> {
     }
 }
 
-/// Returns whether a list with colons has a word.
+/// Returns whether a list of words separated by colons has this one, in any letter case.
 pub(crate) fn has_word(list: &str, word: &str) -> bool {
     list.split(':').any(|it| it.trim_matches(SPACE).eq_ignore_ascii_case(word))
 }

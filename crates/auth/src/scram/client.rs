@@ -5,7 +5,7 @@ use crate::{channel::ChannelKind, prep::prepared, secret::Secret};
 use data_encoding::BASE64;
 use std::{num::NonZeroU32, str};
 
-/// A client whose first message is sent.
+/// The client has sent its first message and waits for salt and iterations.
 #[derive(Debug)]
 pub(crate) struct First {
     hash: ScramHash,

@@ -2,12 +2,12 @@
 
 use crate::channel::ChannelKind;
 
-/// The header, and what follows it.
+/// The GS2 header of the client's first message (RFC 5801 §4), and the message behind it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Gs2<'m> {
     /// As it was sent, with its last comma.
     pub(crate) text: &'m str,
-    /// `p=NAME`.
+    /// NAME of `p=NAME`: the channel binding that the client uses.
     pub(crate) channel: Option<&'m str>,
     /// `y`: the client has bindings, and thinks that the server has none.
     pub(crate) is_downgrade: bool,

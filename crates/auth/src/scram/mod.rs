@@ -21,14 +21,14 @@ pub(crate) const MOST_ITERATIONS: u32 = 1_000_000;
 /// The hash function of a SCRAM mechanism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ScramHash {
-    /// SCRAM-SHA-1.
+    /// Of SCRAM-SHA-1: 20 octets.
     Sha1,
-    /// SCRAM-SHA-256.
+    /// Of SCRAM-SHA-256: 32 octets.
     Sha256,
 }
 
 impl ScramHash {
-    /// Returns the octets of a key.
+    /// Returns how many octets a key has.
     pub fn key_bytes(self) -> usize {
         match self {
             Self::Sha1 => 20,
@@ -133,7 +133,7 @@ impl ScramKeys {
         )
     }
 
-    /// Returns whether a password is that of the keys.
+    /// Returns whether the keys are derived from this password. Takes as long as a derivation.
     pub fn is_of(&self, password: &str) -> bool {
         Self::derive(self.hash, password, &self.salt, self.iterations)
             .is_some_and(|other| Secret::new(&*other.stored_key).is(&self.stored_key))

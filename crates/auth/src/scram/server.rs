@@ -9,10 +9,10 @@ use crate::{channel::ChannelBindings, prep::prepared, secret::Secret, server::Fa
 use data_encoding::BASE64;
 use std::str;
 
-/// The client's first message, read.
+/// What the client's first message says.
 #[derive(Debug)]
 pub(crate) struct First {
-    /// The name, prepared.
+    /// Prepared (RFC 4013).
     pub(crate) user: Box<str>,
     /// `client-first-message-bare`.
     bare: Box<str>,

@@ -14,7 +14,7 @@ use data_encoding::BASE64;
 const RSA_BITS_MIN: usize = 1024;
 const RSA_BITS_MAX: usize = 8192;
 
-/// A record with a key.
+/// A key record of the DNS (RFC 6376 §3.6.1).
 pub(super) struct KeyRecord {
     algorithm: Algorithm,
     /// Empty if it is revoked.
@@ -25,7 +25,7 @@ pub(super) struct KeyRecord {
     pub(super) is_strict: bool,
 }
 
-/// The reason why a key cannot be used.
+/// Why a key record cannot verify anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unusable {
     /// Nothing that the RFC permits.

@@ -27,7 +27,7 @@ fn dkim(result: DkimResult, domain: &str) -> DkimOutcome {
 /// `unknown.test` no look-up of addresses has an answer.
 type Records<'a> = [(&'a str, &'a str)];
 
-/// The outcome, and the number of questions.
+/// Also counts the questions that were asked.
 #[expect(clippy::needless_pass_by_value)]
 fn check_counted(
     from: &str,

@@ -1,6 +1,6 @@
 //! Macros of SPF (RFC 7208 §7).
 
-/// A part of a text with macros.
+/// Literal text, or a macro to expand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
     Text(&'a str),
@@ -10,7 +10,7 @@ pub(super) enum Piece<'a> {
 /// `%{` letter, number, `r`, delimiters `}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Macro<'a> {
-    /// In lower case.
+    /// Which macro, in lower case.
     pub(super) letter: u8,
     /// A capital letter: octets that a URL cannot have are escaped.
     is_escaped: bool,

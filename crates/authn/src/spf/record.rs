@@ -32,7 +32,7 @@ pub(super) enum Mechanism<'a> {
 
 #[derive(Debug)]
 pub(super) struct Directive<'a> {
-    /// Its text in the record.
+    /// As in the record, for the log.
     pub(super) text: &'a str,
     pub(super) qualifier: Qualifier,
     pub(super) mechanism: Mechanism<'a>,
@@ -45,7 +45,7 @@ pub(super) struct Record<'a> {
     pub(super) exp: Option<Vec<Piece<'a>>>,
 }
 
-/// A term that is not valid.
+/// The term of a record that breaks the grammar.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BadTerm<'a>(pub(super) &'a str);
 

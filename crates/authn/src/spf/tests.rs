@@ -78,7 +78,7 @@ impl Zone {
         }
     }
 
-    /// The outcome, and the number of questions.
+    /// Also counts the questions that were asked.
     fn check(&self, spf: &Spf<'_>) -> (SpfOutcome, usize) {
         let mut answers = Answers::default();
         let mut count = 0;
