@@ -58,7 +58,7 @@ impl AttemptInfo {
 pub struct SilentServers {
     /// Connections without an answer for more than ten seconds.
     pub connections: u64,
-    /// The one that has waited longest.
+    /// Of those connections, the one that has waited longest.
     pub longest: AttemptInfo,
 }
 

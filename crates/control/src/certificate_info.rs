@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The origin of a certificate.
+/// Where a certificate comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CertificateOrigin {
@@ -10,7 +10,7 @@ pub enum CertificateOrigin {
     File,
     /// The authority of `[acme]`.
     Acme,
-    /// The daemon made it at its start.
+    /// Self-signed: the daemon made it at its start.
     SelfSigned,
 }
 
@@ -25,7 +25,7 @@ impl CertificateOrigin {
     }
 }
 
-/// A certificate that clients are shown.
+/// A certificate that listeners show their clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateInfo {
     /// Host names that the certificate is valid for.
@@ -60,10 +60,10 @@ pub struct RenewalInfo {
     pub is_busy: bool,
 }
 
-/// A failed attempt to obtain a certificate.
+/// Why the last attempt to obtain a certificate failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewalFailure {
-    /// The time, in seconds since 1970.
+    /// In seconds since 1970.
     pub at_seconds: u64,
     /// The reason in words.
     pub text: String,

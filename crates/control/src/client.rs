@@ -16,7 +16,7 @@ use std::{
 pub enum ClientError {
     /// Nobody listens: do without the daemon, or say so.
     NotRunning,
-    /// The daemon says no.
+    /// The daemon has refused the request, or could not carry it out.
     Refused(Failure),
     /// The connection, or what came over it, is broken.
     Broken(String),
@@ -130,7 +130,7 @@ fn silent(error: io::Error) -> ClientError {
     }
 }
 
-/// A selection by many ids as several by few.
+/// Splits a selection so that each request fits: ids are divided, the conditions stay.
 fn split(selection: &Selection) -> Vec<Selection> {
     if selection.ids.len() <= IDS_MAX {
         return vec![selection.clone()];

@@ -28,11 +28,11 @@ pub struct MessageCopy {
     pub parts: Vec<Part>,
 }
 
-/// The end of a copy.
+/// How the copy of a message ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CopyEnd {
-    /// All of the message was sent.
+    /// All of its content was sent.
     Whole,
     /// The message has left the queue in the meantime.
     Gone,
@@ -40,10 +40,10 @@ pub enum CopyEnd {
     Damaged(String),
 }
 
-/// A copy as a client receives it.
+/// A copy as a client receives it, in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copied {
-    /// Queue id of the message.
+    /// As in the queue that it was copied from.
     pub id: QueueId,
     /// Everything but the content, as in [`MessageCopy::envelope`].
     pub envelope: Vec<u8>,
@@ -54,7 +54,7 @@ pub struct Copied {
 /// A part of the answer, as a client receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackupItem {
-    /// A message.
+    /// A message that was copied as a whole.
     Message(Copied),
     /// A message that the spool cannot give, and why.
     Damaged(QueueId, String),

@@ -3,7 +3,7 @@
 use crate::{client::ClientError, protocol::Failure};
 use std::{io, process::ExitCode};
 
-/// The exit code of a command.
+/// Exit codes of commands, as in sysexits.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
@@ -37,7 +37,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The error that ends a command.
+/// Ends a command: the exit code, and what standard error says.
 #[derive(Debug)]
 pub struct CommandError {
     /// Exit code of the process.
@@ -47,7 +47,7 @@ pub struct CommandError {
 }
 
 impl CommandError {
-    /// An error with its exit code.
+    /// The text names what failed and why.
     pub fn new(exit: Exit, text: impl Into<String>) -> Self {
         Self { exit, text: text.into() }
     }

@@ -59,7 +59,7 @@ pub fn damaged(number: u64) -> MessageInfo {
 /// Keeps messages in memory and notes what was done.
 #[derive(Default)]
 pub struct Memory {
-    /// The queue.
+    /// Messages by queue id; actions change them.
     pub queue: Mutex<BTreeMap<QueueId, MessageInfo>>,
     /// The actions that were done, with the messages they were done to.
     pub done: Mutex<Vec<(Action, Matched)>>,
@@ -70,7 +70,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// A queue with the messages 1 to `count`.
+    /// Makes a queue with the messages 1 to `count`.
     pub fn with(count: u64) -> Self {
         let memory = Self::default();
         memory.queue.lock().unwrap().extend((1..=count).map(|n| (QueueId(n), message(n))));
@@ -202,7 +202,7 @@ impl Operations for Memory {
 
 /// A daemon that listens on its control socket in a folder of its own, until it is dropped.
 pub struct Daemon {
-    /// The queue.
+    /// What the daemon's operations work on.
     pub target: Arc<Memory>,
     /// The settings, of which the control socket is in use.
     pub settings: config::Settings,

@@ -37,7 +37,7 @@ use mail::{ChunkId, QueueId};
 use report::RecipientCounters;
 use std::{collections::BTreeMap, future::Future};
 
-/// The effect of an action on messages.
+/// What became of the messages that were selected for an action.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Selected messages that were in the queue.
@@ -110,7 +110,7 @@ pub trait Operations: Send + Sync + 'static {
     /// Returns all metrics in the text format of OpenMetrics.
     fn metrics(&self) -> String;
 
-    /// The counters, taken at one moment.
+    /// Returns the counters of recipients, all taken at one moment.
     fn counters(&self) -> RecipientCounters;
 
     /// Speed and room.
@@ -126,7 +126,7 @@ pub trait Operations: Send + Sync + 'static {
         chunk_id: ChunkId,
     ) -> impl Future<Output = Result<Option<Bytes>, Failure>> + Send;
 
-    /// Returns the certificates of listeners.
+    /// Returns the certificates that listeners show.
     fn certificates(&self) -> Vec<CertificateInfo>;
 
     /// Returns what is known of the certificate that the daemon obtains; none if it obtains none.

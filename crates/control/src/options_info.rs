@@ -4,7 +4,7 @@ use mail::{DeliverByMode, DeliveryOptions, UnixMillis};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The delivery options of a message.
+/// What the sender asked for in MAIL, and the login. Fields that were not given are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct OptionsInfo {
     /// The authenticated login that submitted the message.
@@ -13,10 +13,10 @@ pub struct OptionsInfo {
     /// `AUTH=` of MAIL; empty for `<>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<String>,
-    /// `REQUIRETLS`.
+    /// True if the message may only be sent to servers with verified TLS (RFC 8689).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub requiretls: bool,
-    /// The deadline, in Unix milliseconds.
+    /// `BY` as a time, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deliver_by_ms: Option<u64>,
     /// True if the message is returned when the deadline is over.
@@ -28,7 +28,7 @@ pub struct OptionsInfo {
     /// The time before which no attempt is made, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release_ms: Option<u64>,
-    /// The priority, from -9 to 9.
+    /// `MT-PRIORITY`, from -9 to 9.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i8>,
 }

@@ -22,7 +22,7 @@ pub const IDS_MAX: usize = 1000;
 /// Longest response line: a message with many recipients.
 pub const RESPONSE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// A [`QueueId`] as its 13 characters.
+/// A [`QueueId`] in the form of the protocol: its 13 characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Id(pub QueueId);
@@ -41,7 +41,7 @@ impl From<Id> for String {
     }
 }
 
-/// A request of a client.
+/// What a client sends, one JSON object in a line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
@@ -50,7 +50,7 @@ pub enum Request {
         /// The messages to list.
         selection: Selection,
     },
-    /// The number of messages selected.
+    /// The number of messages selected, in [`Response::Done`].
     Count {
         /// The messages to count.
         selection: Selection,
@@ -60,7 +60,7 @@ pub enum Request {
         /// Queue id of the message to show.
         id: Id,
     },
-    /// A change to the messages selected.
+    /// Do something to the messages selected.
     Apply {
         /// The change to make.
         action: Action,
@@ -72,11 +72,11 @@ pub enum Request {
     },
     /// Selected recipients go elsewhere: another message takes their place.
     Redirect {
-        /// The selection of messages and recipients.
+        /// Which recipients of which messages.
         selection: Selection,
-        /// Where they go.
+        /// Where they are sent instead.
         to: RedirectTo,
-        /// The reason, for the history.
+        /// For the history; `None` if the operator gave none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
         /// Only look whether mail can go there, and list the messages: a [`Response::Message`] each.
@@ -93,7 +93,7 @@ pub enum Request {
     },
     /// [`Response::Counters`].
     Status,
-    /// [`Response::Metrics`].
+    /// All metrics: [`Response::Metrics`].
     Metrics,
     /// All queued messages with their content, for root and the daemon's own user only: for each message
     /// [`Response::Copy`], [`Response::Content`] and [`Response::CopyEnd`].
@@ -128,7 +128,7 @@ pub enum RedirectTo {
     Route(String),
 }
 
-/// An action of an operator on messages.
+/// What an operator can do to queued messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
@@ -136,7 +136,7 @@ pub enum Action {
     Hold,
     /// Undo hold.
     Release,
-    /// Try now.
+    /// Make the next attempt now.
     Retry,
     /// Give up: failure DSNs go out.
     Bounce,
@@ -173,13 +173,13 @@ impl Action {
     }
 }
 
-/// One line of an answer.
+/// One line of an answer: a JSON object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Response {
-    /// A queued message.
+    /// A queued message, as listed or shown.
     Message(MessageInfo),
-    /// A destination with its queued recipients.
+    /// The queued recipients of a destination, or of another row of a summary.
     Destination(DestinationInfo),
     /// A message's header, as far as it was asked for; what is no UTF-8 is replaced.
     Header {
@@ -190,7 +190,7 @@ pub enum Response {
     Counters(RecipientCounters),
     /// The gauges of the spool and of the queue's lock; behind the counters.
     Gauges(Box<Gauges>),
-    /// The metrics.
+    /// All metrics at once.
     Metrics {
         /// In the text format of OpenMetrics.
         text: String,
@@ -205,14 +205,14 @@ pub enum Response {
     },
     /// Selected messages that an action made due, and that wait nevertheless.
     Waiting {
-        /// The number of messages.
+        /// How many messages wait for that reason.
         count: u64,
         /// What they wait for.
         reason: String,
     },
     /// A copy of a message begins. Its envelope follows behind the line, as raw bytes.
     Copy {
-        /// The queue id of the message.
+        /// Which message is copied.
         id: Id,
         /// Length of the envelope in bytes.
         length: u64,
@@ -222,16 +222,16 @@ pub enum Response {
         /// Length of the run in bytes.
         length: u64,
     },
-    /// The end of a copy.
+    /// The copy that began with [`Response::Copy`] ends.
     CopyEnd {
         /// Whether the copy is whole.
         end: CopyEnd,
     },
-    /// A certificate of listeners.
+    /// One of the certificates that listeners show.
     Certificate(CertificateInfo),
     /// The state of the certificate that the daemon obtains.
     Renewal(RenewalInfo),
-    /// A note for the operator.
+    /// Something that the operator should know.
     Note {
         /// A text to print, such as `data_dir needs a restart`.
         text: String,
@@ -241,12 +241,12 @@ pub enum Response {
         /// A text to print; the request is carried out all the same.
         text: String,
     },
-    /// The answer is complete.
+    /// The request was carried out, and nothing follows.
     Done {
         /// Messages listed, counted, or found for an action.
         count: u64,
     },
-    /// The answer ends here.
+    /// The request failed, and nothing follows.
     Failed(Failure),
 }
 
@@ -294,12 +294,12 @@ impl Failure {
     }
 }
 
-/// A queued message as operators see it.
+/// A queued message as operators see it. Times are in Unix milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageInfo {
     /// Queue id of the message.
     pub id: Id,
-    /// Size of its content in bytes.
+    /// Octets of header and body.
     pub size_bytes: u64,
     /// Time of its acceptance, in Unix milliseconds.
     pub arrived_ms: u64,
@@ -329,7 +329,7 @@ pub fn held_text(reason: &str) -> String {
     }
 }
 
-/// One recipient and where it is.
+/// One recipient that is left, and what it waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecipientInfo {
     /// Forward-path without brackets; empty where it is not known.
@@ -342,11 +342,11 @@ pub struct RecipientInfo {
     pub return_path: Option<String>,
     /// Name of the destination: `mx:example.com`.
     pub destination: String,
-    /// The status of the recipient.
+    /// Whether the recipient is ready, waits, is held or in flight.
     pub status: Status,
     /// Attempts so far.
     pub attempt_count: u32,
-    /// The last outcome, as in the log.
+    /// The reply or the error of the last attempt, as the log has it; `None` before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<String>,
     /// Time of the last outcome, in Unix milliseconds.
@@ -355,7 +355,7 @@ pub struct RecipientInfo {
     /// Time of the next attempt, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_ms: Option<u64>,
-    /// The reason for that time, as text.
+    /// Why the next attempt is made at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What the connection is doing that carries the recipient, or that will.
@@ -366,7 +366,7 @@ pub struct RecipientInfo {
     pub wait: Option<WaitInfo>,
 }
 
-/// The wait of a recipient.
+/// How long a recipient has waited, and how long it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct WaitInfo {
     /// Time since which no host of the destination can be reached, in Unix milliseconds.
@@ -532,7 +532,7 @@ pub struct Gauges {
     /// The mail exchanger with the most outbound connections.
     #[serde(default)]
     pub busiest_exchanger: Option<ExchangerConnections>,
-    /// The use of everything that can be used up.
+    /// Descriptors, memory, space and other limited resources, each with its use.
     #[serde(default)]
     pub resources: Vec<Resource>,
     /// Events after which the two differed: 0, or the daemon has a fault.
@@ -544,7 +544,7 @@ pub struct Gauges {
     /// Messages that their next hops took before they were stored, since the start.
     #[serde(default)]
     pub unwritten: u64,
-    /// The value of `spool.durability`.
+    /// `spool.durability`, as configured.
     #[serde(default)]
     pub durability: String,
     /// The largest number of messages that shared a commit.
@@ -574,7 +574,7 @@ pub struct Gauges {
     /// Messages of local programs that wait in the drop directory.
     #[serde(default)]
     pub dropped: u64,
-    /// The reply to the last of them.
+    /// Why the last of them waits: the reply that it got.
     #[serde(default)]
     pub dropped_reason: Option<String>,
     /// Directories that local users have left in the drop directory, and that cannot be removed.
@@ -615,11 +615,11 @@ pub struct Gauges {
 /// Something of which the daemon has only so much.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Resource {
-    /// The noun for it, such as `open files`.
+    /// In the plural, such as `open files`.
     pub name: String,
     /// What is in use. Memory and space are in octets.
     pub used: u64,
-    /// The limit, in the same unit.
+    /// How much there can be, in the same unit.
     pub max: u64,
     /// The key of the configuration that permits more, or what else helps.
     pub key: String,

@@ -21,7 +21,7 @@ pub struct Matched {
 }
 
 impl Matched {
-    /// The whole message.
+    /// Selects the message with all of its recipients.
     #[cfg(any(test, feature = "fake"))]
     pub fn whole(id: u64) -> Self {
         Self { id: QueueId(id), recipients: None, reason: None }
@@ -32,19 +32,19 @@ impl Matched {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Selection {
-    /// Every message.
+    /// True if every message is meant.
     pub all: bool,
     /// Messages with one of these queue ids.
     pub ids: Vec<Id>,
     /// The reverse-path; `<>` or the empty text for the null path.
     pub sender: Option<String>,
-    /// A recipient that is left.
+    /// Messages that are still to be delivered to this address.
     pub recipient: Option<String>,
-    /// The domain of a recipient that is left.
+    /// Messages that are still to be delivered to this domain.
     pub domain: Option<String>,
-    /// The address of the client, or its network.
+    /// Messages that came from this address or network.
     pub client: Option<IpNet>,
-    /// The login that submitted the message.
+    /// Messages that this user has submitted.
     pub login: Option<String>,
     /// The destination of a recipient that is left: its domain, `mx:example.com`, or what stands behind the colon.
     pub destination: Option<String>,
@@ -52,12 +52,12 @@ pub struct Selection {
     pub older_ms: Option<u64>,
     /// Messages accepted less long ago than this, in milliseconds.
     pub younger_ms: Option<u64>,
-    /// The status of a recipient that is left.
+    /// Messages with a recipient in this state.
     pub status: Option<Status>,
 }
 
 impl Selection {
-    /// Every message.
+    /// Selects every message.
     pub fn all() -> Self {
         Self { all: true, ..Self::default() }
     }
@@ -67,7 +67,7 @@ impl Selection {
         *self == Self::default()
     }
 
-    /// The conditions that need no envelope.
+    /// Drops the conditions for which a message's envelope has to be read.
     pub fn without_addresses(&self) -> Self {
         let mut known =
             Self { sender: None, recipient: None, domain: None, client: None, login: None, ..self.clone() };

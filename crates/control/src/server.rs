@@ -62,7 +62,7 @@ pub async fn serve_control<T: Operations>(listener: UnixListener, access: Access
     }
 }
 
-/// The requests that a client may make.
+/// What the peer of a connection may ask, by the user that the kernel names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rights {
     Nothing,
@@ -91,9 +91,9 @@ fn rights(stream: &UnixStream, access: Access) -> (Rights, u32) {
     (rights, peer.uid())
 }
 
-/// The reason why a connection ends early.
+/// Why a request ends before it is answered as a whole.
 pub(crate) enum Ended {
-    /// The client is gone or too slow.
+    /// The client has closed the connection, or reads too slowly.
     Gone,
     /// The request cannot be done; the connection may go on.
     Failed(Failure),
@@ -117,7 +117,7 @@ impl From<Failure> for Ended {
     }
 }
 
-/// A change of messages.
+/// What to do to selected messages.
 enum Change {
     Action(Action),
     Redirect(RedirectTo),
@@ -137,7 +137,7 @@ impl Change {
     }
 }
 
-/// A client of the socket.
+/// One client of the socket, from its first request to the last.
 pub(crate) struct Connection<T> {
     from: BufReader<OwnedReadHalf>,
     to: BufWriter<OwnedWriteHalf>,

@@ -88,7 +88,7 @@ fn draft_name(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// The directory of a socket.
+/// Holds the socket's directory open, so that nobody can put another in its place.
 struct Directory(OwnedFd);
 
 impl Directory {

@@ -11,7 +11,7 @@ pub const AGE_MINUTES: [u64; 9] = [5, 10, 20, 40, 80, 160, 320, 640, 1280];
 const REASONS_MAX: usize = 64;
 /// Different names that are counted: senders can be as many as messages. The rest is counted together.
 const NAMES_MAX: usize = 50_000;
-/// The name of the rest.
+/// The row that counts all names beyond [`NAMES_MAX`].
 const OTHERS: &str = "(others)";
 
 /// What the rows of a summary are for.
@@ -40,7 +40,7 @@ impl SummaryBy {
         }
     }
 
-    /// Returns the row of a recipient.
+    /// Returns the name of the row in which a recipient is counted.
     fn row<'a>(
         self,
         message: &'a MessageInfo,
@@ -79,7 +79,7 @@ pub struct DestinationInfo {
     /// Time of the next probe of a suspended destination, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<u64>,
-    /// A connection is being tried.
+    /// True while a connection to the suspended destination is being tried.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_probing: bool,
 }

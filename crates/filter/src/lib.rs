@@ -23,9 +23,9 @@ pub enum Failure {
     Closed,
     /// It did not answer in time.
     TimedOut(Duration),
-    /// It broke the protocol.
+    /// The filter sent something that the milter protocol does not have there.
     Protocol(ProtocolError),
-    /// A command cannot be put to it.
+    /// What it should be told does not fit into the protocol.
     Send(SendError),
     /// The body that it put in the place of the message's is longer than this server takes, in octets.
     TooLarge(usize),
@@ -110,7 +110,7 @@ impl Conversation {
         self.session.wants(stage)
     }
 
-    /// The longest chunk of a body, in octets.
+    /// Octets of the body that one command can carry.
     pub fn chunk_max_bytes(&self) -> usize {
         self.session.chunk_max_bytes()
     }

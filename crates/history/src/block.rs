@@ -10,24 +10,24 @@ use std::cell::RefCell;
 
 /// A block is complete when its frames have so many bytes.
 pub(crate) const BLOCK_BYTES: usize = 64 * 1024;
-/// The longest event that is stored.
+/// Larger events are not stored.
 pub(crate) const EVENT_BYTES_MAX: usize = 256 * 1024;
 /// The most bytes that the frames of a block have. Blocks of earlier builds are complete at 128 KiB.
 pub(crate) const RAW_BYTES_MAX: usize = 128 * 1024 + EVENT_BYTES_MAX + 32;
-/// The length of a header.
+/// Octets of a header, with its checksum.
 pub(crate) const HEAD_BYTES: usize = 48;
-/// A header begins so.
+/// The first octets of a header.
 pub(crate) const MAGIC: &[u8; 4] = b"PHB1";
 /// The level is the fastest one that compresses well.
 const LEVEL: i32 = 1;
 
-/// The header of a block.
+/// What a block's header says of its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) body_bytes: usize,
     raw_bytes: usize,
     pub(crate) event_count: u32,
-    /// The time before the first frame.
+    /// Times of frames are stored as differences, beginning here.
     base: UnixMicros,
     pub(crate) first: UnixMicros,
     pub(crate) last: UnixMicros,
@@ -80,7 +80,7 @@ impl Head {
     }
 }
 
-/// Returns the checksum that a header has.
+/// Returns the checksum that the header says it has.
 pub(crate) fn checksum_of_head(bytes: &[u8; HEAD_BYTES]) -> u32 {
     u32::from_le_bytes([bytes[44], bytes[45], bytes[46], bytes[47]])
 }
@@ -111,7 +111,7 @@ impl Content {
     }
 }
 
-/// A block that grows.
+/// Collects frames for the next block.
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
     raw: Vec<u8>,
@@ -141,7 +141,7 @@ impl Builder {
         (self.first, self.last)
     }
 
-    /// Returns all frames.
+    /// Returns the frames so far, not compressed.
     pub(crate) fn raw(&self) -> &[u8] {
         &self.raw
     }
@@ -207,7 +207,7 @@ thread_local! {
         RefCell::new(zstd::bulk::Decompressor::new().expect("there is memory"));
 }
 
-/// Returns a compressor for blocks.
+/// Returns a compressor with the level of blocks; each writer needs one.
 pub(crate) fn compressor() -> zstd::bulk::Compressor<'static> {
     // Fails for a level that does not exist, or without memory.
     zstd::bulk::Compressor::new(LEVEL).expect("the level exists")

@@ -2,7 +2,7 @@
 //! probes: 1 of 1,000 look-ups of other keys succeeds. More probes cost more when a block is written than they save when
 //! it is searched.
 
-/// The size of a line.
+/// Octets of a line: the cache line of most processors.
 pub(crate) const LINE_BYTES: usize = 64;
 const LINE_BITS: u64 = LINE_BYTES as u64 * 8;
 const KEY_BITS: usize = 20;

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// A file that is read at any place.
+/// An open file that is read at any offset.
 pub trait ReadAt: Send {
     /// Fills the buffer with the bytes from `offset` on.
     ///
@@ -21,7 +21,7 @@ pub trait ReadAt: Send {
     fn length(&self) -> io::Result<u64>;
 }
 
-/// The folder of the history.
+/// The directory that holds the history's files.
 pub trait Folder: Send {
     /// Returns names and lengths of all files.
     ///
@@ -80,7 +80,7 @@ impl MemoryFolder {
         self.files().size_bytes = bytes;
     }
 
-    /// Returns the content of a file.
+    /// Returns a file's content; `None` if there is no such file.
     pub fn content(&self, name: &str) -> Option<Vec<u8>> {
         self.files().files.get(name).cloned()
     }

@@ -2,11 +2,11 @@
 
 use report::UnixMicros;
 
-/// An event in binary form, with its time.
+/// An event as it is stored, with its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
     pub(crate) at: UnixMicros,
-    /// The form of [`report::event::encode`].
+    /// Encoded by [`report::event::encode`].
     pub(crate) event: &'a [u8],
 }
 

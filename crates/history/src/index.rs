@@ -8,7 +8,7 @@ use crc32c::crc32c;
 /// The number of entries in a bucket, on average.
 const BUCKET_ENTRIES: usize = 64;
 const ENTRY_BYTES: usize = 3;
-/// The most blocks of a segment.
+/// Blocks that the entries of an index can name.
 pub(crate) const BLOCKS_MAX: usize = 1 << 12;
 /// An entry of the directory: the number of the bucket's first entry, and the bucket's checksum.
 pub(crate) const PLACE_BYTES: usize = 8;
@@ -31,7 +31,7 @@ pub(crate) fn write(mut entries: Vec<u64>, out: &mut Vec<u8>) -> (u32, u32) {
 #[derive(Debug)]
 pub(crate) struct Builder {
     bucket_count: u32,
-    /// The first bucket that is not written.
+    /// Earlier buckets are written.
     next_bucket: u32,
     entry_count: u32,
     directory: Vec<u8>,
@@ -104,7 +104,7 @@ fn fingerprint_of(hash: u64) -> u16 {
     (hash >> (64 - HASH_BITS)) as u16 & 0xfff
 }
 
-/// The place of an index in its file.
+/// Where an index is in its segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) offset: u64,
@@ -112,7 +112,7 @@ pub(crate) struct Place {
     pub(crate) bucket_count: u32,
 }
 
-/// The index is not what was written.
+/// The index does not match its checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Damaged;
 

@@ -18,13 +18,13 @@ pub enum Key {
     MessageId(String),
     /// A reverse-path; empty for `<>`.
     Sender(String),
-    /// A recipient.
+    /// A recipient's address.
     Recipient(String),
-    /// The domain of a recipient.
+    /// The domain of a recipient's address.
     Domain(String),
-    /// The address of a client, or its network.
+    /// A client's address, or a network that has it.
     Client(IpNet),
-    /// A login.
+    /// The name of a user who has logged in.
     Login(String),
     /// The host or the address of a next hop, or the words that the log has instead: `maildir`.
     Relay(String),
@@ -107,7 +107,7 @@ impl Key {
         (!longest.is_empty()).then(|| longest.to_ascii_lowercase().into_bytes())
     }
 
-    /// Returns whether an event has the key.
+    /// Returns whether the event is found under the key.
     pub(crate) fn matches(&self, event: &Event<'_>) -> bool {
         let same = |one: &str, pattern: &str| matches_pattern(pattern, one);
         match self {
@@ -206,7 +206,7 @@ pub(crate) fn hashes_within(
     }
 }
 
-/// Returns the hash of a queue id.
+/// Returns the hash under which the index has a queue id.
 pub(crate) fn hash_of_id(id: QueueId) -> u64 {
     hash_of(Kind::Id as u8, &id.0.to_le_bytes())
 }
@@ -259,7 +259,7 @@ fn sender_of<'a>(event: &Event<'a>) -> Option<&'a str> {
     }
 }
 
-/// Returns the recipient that an event names.
+/// Returns the recipient that the event names; `None` for events of a whole message or of none.
 pub fn recipient_of<'a>(event: &Event<'a>) -> Option<&'a str> {
     match event {
         Event::Attempt(a) => Some(a.to),

@@ -8,7 +8,7 @@ use std::io;
 /// The length of the header of a record: the name of the block, the number of hashes, the checksum of the hashes, that of the
 /// header.
 const HEAD_BYTES: usize = 20;
-/// The bytes of a hash that the index uses.
+/// Octets of a hash that are stored: the index uses no more.
 const HASH_BYTES: usize = 6;
 /// The most hashes of a record: a block has fewer bytes.
 const HASHES_MAX: u32 = 1 << 20;
@@ -36,9 +36,9 @@ pub(crate) fn write(row: &Row, hashes: &[u64], out: &mut Vec<u8>) {
 /// The hashes of a block in the file, from the smallest to the largest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// The place of the next hash.
+    /// Offset of the next hash in the file.
     offset: u64,
-    /// The number of hashes from there on.
+    /// Hashes from there on.
     count: u32,
 }
 
@@ -103,13 +103,13 @@ fn hash_of([a, b, c, d, e, f]: [u8; HASH_BYTES]) -> u64 {
     u64::from_le_bytes([0, 0, a, b, c, d, e, f])
 }
 
-/// A record as it is read.
+/// The hashes of one block, as the file of keys has them.
 pub(crate) struct Record {
     /// The name of the block.
     pub(crate) name: u64,
-    /// The hashes; `None` if they are damaged.
+    /// `None` if the record is damaged.
     pub(crate) run: Option<Run>,
-    /// The place behind the record.
+    /// Offset behind the record.
     pub(crate) end: u64,
 }
 

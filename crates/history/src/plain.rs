@@ -8,19 +8,19 @@ use crate::{ReadAt, block::Content};
 use crc32c::crc32c;
 use report::UnixMicros;
 
-/// The number of files.
+/// Written in turn: a file is only overwritten once the blocks of its pieces are durable.
 pub(crate) const FILE_COUNT: usize = 2;
-/// The length of the header of a piece.
+/// Octets in front of a piece's frames.
 const HEAD_BYTES: usize = 24;
 const MAGIC: &[u8; 4] = b"PHF2";
 /// The length of the header of a piece of earlier builds, which had a file for each block.
 const OLD_HEAD_BYTES: usize = 20;
 const OLD_MAGIC: &[u8; 4] = b"PHF1";
 
-/// A piece as it is read.
+/// Frames of one block that was not complete when they were written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// The number of its block.
+    /// Index of the block in its segment.
     pub(crate) block: u32,
     pub(crate) content: Content,
 }
@@ -77,12 +77,12 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The place of pieces beside a segment.
+/// Which file beside a segment has pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
-    /// One of the two files.
+    /// One of the two files, by its number.
     File(u8),
-    /// The file of a block, of an earlier build.
+    /// Earlier builds had a file for each block.
     OfBlock(u32),
 }
 
@@ -96,11 +96,11 @@ impl Place {
     }
 }
 
-/// A file as the writer knows it.
+/// What the writer knows of one file.
 #[derive(Debug, Default, Clone, Copy)]
 struct Own {
     length: u64,
-    /// The block of the last piece.
+    /// The block of the newest piece; `None` in an empty file.
     newest: Option<u32>,
 }
 
@@ -108,11 +108,11 @@ struct Own {
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     files: [Own; FILE_COUNT],
-    /// The file of the last piece.
+    /// The file that has the newest piece.
     current: u8,
     /// Bytes of the growing block's frames that are written.
     pub(crate) done: usize,
-    /// The time of the last of these frames.
+    /// Time of the last of these frames.
     pub(crate) base: UnixMicros,
     /// The last piece is not durable yet, or never needs to be because its block is written.
     pub(crate) is_dirty: bool,
@@ -209,7 +209,7 @@ mod tests {
     enum Action {
         /// Writes a piece with so many octets.
         Write(u8),
-        /// Completes the block.
+        /// Ends the block: its plain frames are not needed any more.
         Complete,
         Sync,
     }

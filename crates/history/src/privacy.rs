@@ -9,10 +9,10 @@ use report::{
 };
 use std::borrow::Cow;
 
-/// The form in which addresses are stored.
+/// How much of an address is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Addresses {
-    /// As they are.
+    /// Whole addresses.
     #[default]
     Full,
     /// Without the local part: `*@example.com`.
@@ -26,7 +26,7 @@ pub enum Addresses {
 const NO_LOCAL_PART: &str = "*";
 /// Bytes of a keyed hash that are stored.
 const HASH_BYTES: usize = 10;
-/// The length of the key of a segment.
+/// Octets of the key that a segment's hashes of addresses are made with.
 pub(crate) const KEY_BYTES: usize = 32;
 
 /// Changes the addresses of the events of one segment.

@@ -5,25 +5,25 @@ use std::{fmt, io};
 /// A file that could not be read, or a part of it that is damaged. All others are read nevertheless.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Problem {
-    /// The system returned an error.
+    /// The system could not read the file.
     Unreadable {
-        /// The name of the file.
+        /// File name in the history's directory.
         file: String,
-        /// The system's error, as text.
+        /// As the system says it.
         error: String,
     },
-    /// The bytes are not those that were written.
+    /// A checksum does not match, or a part is missing.
     Damaged {
-        /// The name of the file.
+        /// File name in the history's directory.
         file: String,
         /// The damaged part, or what is wrong, such as `its end is missing`.
         part: &'static str,
     },
     /// The segment has a format of a later version.
     Unknown {
-        /// The name of the file.
+        /// File name in the history's directory.
         file: String,
-        /// The version of its format.
+        /// The version that the file says it has.
         version: u16,
     },
 }

@@ -28,7 +28,7 @@ pub struct Query {
     pub from: UnixMicros,
     /// Latest time of events that are found, inclusive.
     pub to: UnixMicros,
-    /// The most entries that are returned.
+    /// Entries on a page.
     pub limit: usize,
     /// The place to go on from: that of another page.
     pub cursor: Option<Cursor>,
@@ -49,10 +49,10 @@ pub struct Cursor {
     frame: u32,
 }
 
-/// An event of the history.
+/// An event as the history has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEvent {
-    /// The time of the event.
+    /// In microseconds since 1970.
     pub at: UnixMicros,
     bytes: Vec<u8>,
     place: Cursor,
@@ -70,16 +70,16 @@ impl StoredEvent {
 pub enum Entry {
     /// A message, with all its events in the order of their times.
     Message(QueueId, Vec<StoredEvent>),
-    /// An event of no message.
+    /// An event that belongs to no message, such as a refused client.
     Event(StoredEvent),
 }
 
 /// The newest entries of a search, the newest first.
 #[derive(Debug, Default)]
 pub struct Page {
-    /// The entries, newest first.
+    /// Newest first; as many as the query permits.
     pub entries: Vec<Entry>,
-    /// The place to go on from, if there is more.
+    /// Where the next page begins; `None` on the last.
     pub next: Option<Cursor>,
     /// True if a part of the history has only the domains of addresses, and could not be searched for an address.
     pub has_domains_only: bool,

@@ -3,12 +3,12 @@
 use report::UnixMicros;
 use std::time::Duration;
 
-/// A segment that is not written any more.
+/// What the decision to delete a segment needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Closed {
     pub(crate) number: u64,
     pub(crate) bytes: u64,
-    /// The time of its last event.
+    /// Time of its newest event.
     pub(crate) last: UnixMicros,
 }
 

@@ -25,7 +25,7 @@ const SYNCED_BYTES: u64 = 512 * 1024;
 /// Blocks whose keys are made anew in a step: each takes about 2 ms.
 const BLOCKS_PER_STEP: usize = 2;
 
-/// The result of a step.
+/// What a step has brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// There are more steps.
@@ -41,7 +41,7 @@ pub(crate) enum Step {
 pub(crate) struct Sealing {
     pub(crate) number: u64,
     rows: Vec<Row>,
-    /// The place behind the last block.
+    /// Offset behind the last block, where the index begins.
     end: u64,
     part_entries: usize,
     phase: Phase,
@@ -55,7 +55,7 @@ enum Phase {
     Records { place: u64, runs: Vec<Option<Run>> },
     /// Makes the hashes of blocks that have none.
     Missing { place: u64, runs: Vec<Option<Run>> },
-    /// Writes the index at this place.
+    /// Writes the index, from this offset on.
     Index { place: u64, runs: Vec<RunReader>, index: index::Builder },
     /// Writes the trailer behind the table of blocks.
     Trailer { place: u64, index: index::Place, table: Vec<u8> },

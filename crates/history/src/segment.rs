@@ -11,7 +11,7 @@ use crate::{
 use crc32c::crc32c;
 use report::UnixMicros;
 
-/// The length of the header of a segment.
+/// Octets in front of the first block.
 pub(crate) const SEGMENT_HEAD_BYTES: u64 = 64;
 const MAGIC: &[u8; 8] = b"PRHIST\r\n";
 const VERSION: u16 = 1;
@@ -20,21 +20,21 @@ const TRAILER_BYTES: usize = 64;
 const SEAL: &[u8; 8] = b"PRSEAL\r\n";
 /// Blocks end where an index is being written.
 const INDEX: &[u8; 8] = b"PRINDEX\n";
-/// The length of the mark before an index.
+/// Octets of the mark in front of an index.
 pub(crate) const INDEX_MARK_BYTES: u64 = 16;
 /// The length of a row in the table of blocks.
 pub(crate) const ROW_BYTES: usize = 24;
 /// The number of bytes in which a block is searched at once, behind a damaged one.
 const SEARCH_BYTES: usize = 1024 * 1024;
-/// The name of a segment ends so.
+/// Behind the number in the name of a segment.
 const SEGMENT_SUFFIX: &str = ".events";
-/// The name of a file with filters ends so.
+/// Behind the number in the name of a file of filters.
 const FILTERS_SUFFIX: &str = ".filters";
 /// The name of a file with hashes of keys ends so.
 const KEYS_SUFFIX: &str = ".keys";
-/// The most bytes of filters that are read.
+/// More is not read into memory at once.
 const FILTERS_BYTES_MAX: u64 = 24 * 1024 * 1024;
-/// The length of the header of a filter.
+/// Octets in front of a filter's lines.
 const FILTER_HEAD_BYTES: usize = 16;
 /// A segment is opened again so often, when files are removed while it is opened.
 const OPEN_COUNT_MAX: u32 = 3;
@@ -45,7 +45,7 @@ const OPEN_SUFFIX: &str = ".open";
 /// The most bytes of plain frames that are read of a file.
 const PLAIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Returns the name of a segment.
+/// Returns the file name of the segment with this number.
 pub(crate) fn segment_name(number: u64) -> String {
     format!("{number:08}{SEGMENT_SUFFIX}")
 }
@@ -68,7 +68,7 @@ pub(crate) fn plain_name(number: u64, place: plain::Place) -> String {
     }
 }
 
-/// A file of the history, by its name.
+/// What a file of the history is, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Name {
     Segment(u64),
@@ -100,7 +100,7 @@ impl Name {
         Some(Self::Plain(number.parse().ok()?, plain::Place::OfBlock(block.parse().ok()?)))
     }
 
-    /// Returns the number of the segment.
+    /// Returns the number of the segment that the file belongs to.
     pub(crate) fn number(self) -> u64 {
         match self {
             Self::Segment(number) | Self::Filters(number) | Self::Keys(number) | Self::Plain(number, _) => {
@@ -152,7 +152,7 @@ fn read_head(
     Ok((Concealer::new(mode, key), UnixMicros(u64::from_le_bytes(created))))
 }
 
-/// The place and the times of a block.
+/// Where a block is, and the times of its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) offset: u64,
@@ -228,7 +228,7 @@ fn read_filters(mut bytes: &[u8], rows: &[Row]) -> Vec<Option<Vec<u8>>> {
     filters
 }
 
-/// A segment that is read.
+/// A segment that is open for reading.
 pub(crate) struct Segment {
     pub(crate) number: u64,
     name: String,
@@ -239,19 +239,19 @@ pub(crate) struct Segment {
     index: Option<index::Place>,
     /// The filters of the blocks of a segment that is not sealed: some megabytes.
     filters: Vec<Option<Vec<u8>>>,
-    /// The place behind the blocks.
+    /// Offset behind the last block.
     end: u64,
-    /// The plain frames behind the blocks.
+    /// Pieces of the block that was growing, oldest first.
     plain: Vec<Piece>,
     /// The smallest and the largest time, also of plain frames.
     times: Option<(UnixMicros, UnixMicros)>,
     /// For each block, the largest time of it and those before it; and the smallest of it and those behind it.
     bounds: Vec<(UnixMicros, UnixMicros)>,
-    /// A part that cannot be used.
+    /// `None` if the whole segment can be used.
     pub(crate) problem: Option<Problem>,
 }
 
-/// A part of a segment that is read at once.
+/// A block or a piece, counted from the oldest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PartNumber(pub(crate) u32);
 
@@ -463,7 +463,7 @@ impl Segment {
         self.index.is_some()
     }
 
-    /// Returns the blocks.
+    /// Returns the blocks, oldest first.
     pub(crate) fn rows(&self) -> &[Row] {
         &self.rows
     }
@@ -543,7 +543,7 @@ impl Segment {
         Head::read(&bytes).ok_or_else(|| self.damaged("the header of a block"))
     }
 
-    /// Reads a part.
+    /// Reads and unpacks a block or a piece.
     pub(crate) fn part(&self, part: PartNumber) -> Result<Content, Problem> {
         let number = part.0 as usize;
         let Some(row) = self.rows.get(number) else {

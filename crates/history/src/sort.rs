@@ -22,7 +22,7 @@ pub(crate) fn into_buckets(numbers: &mut Vec<u64>, count: usize, bucket: impl Fn
     places
 }
 
-/// Sorts hashes of any size.
+/// Sorts hashes, in linear time if they are spread evenly.
 pub(crate) fn sort_hashes(hashes: &mut Vec<u64>) {
     /// So few are sorted fast in any order.
     const BUCKET_HASHES: usize = 8;

@@ -34,14 +34,14 @@ const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 /// A segment has no more than this part of all bytes, and of the time that is kept: the oldest is deleted as a whole.
 const SEGMENTS_MIN: u64 = 8;
 
-/// The settings of a store.
+/// What the history keeps, and in which form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// The time that events are kept.
+    /// Older segments are deleted.
     pub keep: Duration,
-    /// The most bytes of all segments.
+    /// All segments together, in octets: the oldest are deleted for new ones.
     pub max_bytes: u64,
-    /// The form in which addresses are stored.
+    /// How much of addresses is stored.
     pub addresses: Addresses,
 }
 
@@ -56,14 +56,14 @@ impl Settings {
     }
 }
 
-/// The files of a segment, as they are found.
+/// What a start finds of one segment.
 #[derive(Default)]
 struct Found {
-    /// The bytes of all.
+    /// Of all of its files together.
     bytes: u64,
     filters_bytes: Option<u64>,
     keys_bytes: Option<u64>,
-    /// The files of plain frames.
+    /// Files beside it with pieces.
     plain: Vec<plain::Place>,
 }
 
@@ -85,7 +85,7 @@ pub struct Store<F: Folder> {
     /// The most entries of an index that are in memory.
     pub(crate) part_entries: usize,
     compressor: zstd::bulk::Compressor<'static>,
-    /// Buffers.
+    /// Kept for the next event, to save allocations.
     event: Vec<u8>,
     out: Vec<u8>,
     lost_count: u64,
@@ -93,7 +93,7 @@ pub struct Store<F: Folder> {
     fault: Option<String>,
 }
 
-/// The segment in use.
+/// The segment that events are appended to.
 struct OpenSegment {
     number: u64,
     concealer: Arc<Concealer>,
@@ -104,7 +104,7 @@ struct OpenSegment {
     last: UnixMicros,
     block: block::Builder,
     plain: plain::Writer,
-    /// The number of blocks that are durable.
+    /// Blocks of which the disk has confirmed a sync.
     durable: u32,
     /// The file of the segment has something that is not durable.
     is_dirty: bool,
@@ -476,7 +476,7 @@ impl<F: Folder> Store<F> {
         !self.sealing.is_empty() && !is_paused
     }
 
-    /// Returns whether the segment in use is complete.
+    /// Returns whether the next event belongs into a new segment: this one is full or too old.
     fn is_complete(&self, segment: &OpenSegment, at: UnixMicros) -> bool {
         segment.offset >= self.settings.segment_bytes()
             || segment.rows.len() >= index::BLOCKS_MAX

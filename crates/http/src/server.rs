@@ -22,7 +22,7 @@ use tokio::{
 /// Pause after a failed accept: without descriptors, accepting at once again would only burn the processor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The limits of a listener.
+/// What one listener permits its clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Connections that are served at a time. One more closes the oldest.
@@ -35,7 +35,7 @@ pub struct Limits {
     pub keeps_alive: bool,
 }
 
-/// A socket that is listened on.
+/// A listening socket: TCP, or a Unix socket.
 pub trait Accept {
     /// What a connection is.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
@@ -111,7 +111,7 @@ pub async fn answer_all(
     .await
 }
 
-/// Returns a response with a text.
+/// Returns a plain-text response.
 pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;

@@ -18,7 +18,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Open sessions.
+    /// Returns how many sessions are open.
     pub fn session_count(&self) -> usize {
         self.sessions.load(Ordering::Relaxed)
     }
@@ -59,7 +59,7 @@ impl Budget {
     }
 }
 
-/// A session that the budget counts.
+/// Counts a session in the budget until it is dropped.
 #[derive(Debug)]
 pub struct SessionPermit {
     budget: Arc<Budget>,

@@ -20,16 +20,16 @@ pub(crate) struct ContentReceiver<S: Service> {
     buffer: Vec<u8>,
     /// The header, once it was cut from the buffer, and chunks in the spool.
     parts: Vec<Part>,
-    /// A piece the spool had no room for.
+    /// Waits until the spool has room for it; no further input is read.
     pending: Option<Bytes>,
     scanner: ContentScanner,
     /// The trace field, at the front of the header.
     trace_bytes: usize,
-    /// The service was asked about the header.
+    /// The service has seen the header, or need not see it.
     is_header_judged: bool,
     budget: Arc<Budget>,
     service: Arc<S>,
-    /// Bytes that the budget counts.
+    /// Octets that the budget counts for this message, to be given back.
     counted_bytes: usize,
 }
 
@@ -134,13 +134,13 @@ impl<S: Service> ContentReceiver<S> {
         !self.is_header_judged && (is_end || self.scanner.has_whole_header())
     }
 
-    /// The header, without the trace field.
+    /// Returns the header as the client sent it, and notes that the service has seen it.
     pub(crate) fn take_unjudged_header(&mut self) -> &[u8] {
         self.is_header_judged = true;
         &self.buffer[self.trace_bytes..self.header_bytes()]
     }
 
-    /// Returns whether the header is complete.
+    /// Returns whether the end of the header has come.
     pub(crate) fn has_whole_header(&self) -> bool {
         self.scanner.has_whole_header()
     }

@@ -37,12 +37,12 @@ use tokio_rustls::TlsAcceptor;
 /// Pause after a failed accept: without descriptors or memory, accepting again at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The use of TLS by a listener.
+/// When a listener uses TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListenTls {
-    /// Never.
+    /// Never; STARTTLS is not offered.
     Off,
-    /// After STARTTLS.
+    /// After STARTTLS (RFC 3207).
     StartTls,
     /// From the first byte (RFC 8314 §3.3).
     Implicit,
@@ -63,11 +63,11 @@ pub enum ClientCertificates {
 /// A socket of the network, or one in the file system.
 #[derive(Debug)]
 pub enum ListenSocket {
-    /// TCP.
+    /// A TCP socket that listens already.
     Tcp(TcpListener),
     /// A Unix socket. Its clients are [`UNIX_CLIENT`], and have no TLS: whoever may open the socket is permitted to use it.
     Unix {
-        /// The socket.
+        /// A Unix socket that listens already.
         socket: UnixListener,
         /// The path by which clients find it; `None` if it has none.
         path: Option<PathBuf>,
@@ -125,7 +125,7 @@ impl ListenSocket {
     }
 }
 
-/// A listening socket.
+/// A socket that listens, with what its sessions need.
 #[derive(Debug)]
 pub struct Listener {
     /// The address as the configuration has it, by which the listener is ended ([`Inbound::take`]).
@@ -133,7 +133,7 @@ pub struct Listener {
     /// The socket. What is set on it is set on its connections: TCP_NODELAY belongs there, since
     /// replies are small and awaited.
     pub socket: ListenSocket,
-    /// The settings of the listener.
+    /// What the configuration says of it.
     pub options: ListenerOptions,
     /// True if new sessions get 421, because an operator drains the listener.
     pub is_drained: bool,
@@ -151,11 +151,11 @@ pub struct Taken {
 /// The settings of a listener. The default is one of the kind mx without TLS.
 #[derive(Debug, Clone)]
 pub struct ListenerOptions {
-    /// The listener's purpose.
+    /// Mail exchange, relay, submission or LMTP.
     pub kind: ListenerKind,
-    /// The listener's use of TLS.
+    /// When TLS begins, if it does.
     pub tls: ListenTls,
-    /// The certificates of clients that are asked for.
+    /// Whether clients are asked for a certificate.
     pub client_certificates: ClientCertificates,
     /// True if the trace field does not name a client that has authenticated.
     pub hide_client: bool,
@@ -234,7 +234,7 @@ impl Current {
     }
 }
 
-/// All sessions of the process.
+/// Accepts and runs all sessions of the process.
 pub struct Inbound<S: Service> {
     service: Arc<S>,
     budget: Arc<Budget>,
@@ -244,9 +244,9 @@ pub struct Inbound<S: Service> {
     listeners: Mutex<Vec<Arc<Named>>>,
 }
 
-/// A listener as operators name it.
+/// A listener, for operators who drain it and for status.
 struct Named {
-    /// The address of its socket.
+    /// Address and port, or the path of a Unix socket.
     name: String,
     label: String,
     kind: ListenerKind,
@@ -265,11 +265,11 @@ impl Named {
     }
 }
 
-/// A socket as it is listened on.
+/// A socket that sessions are accepted on.
 struct Open {
     named: Arc<Named>,
     socket: AsyncFd<OwnedFd>,
-    /// A socket in the file system.
+    /// Its clients need no TLS: whoever may open the socket is permitted to use it.
     is_unix: bool,
     /// Known beforehand unless it stands for all of the machine's.
     address: Option<SocketAddr>,
@@ -487,7 +487,7 @@ impl<S: Service> Inbound<S> {
     }
 }
 
-/// A connection that no runtime has yet.
+/// A connection that was accepted, before a worker registers it with its runtime.
 enum Accepted {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),

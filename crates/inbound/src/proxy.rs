@@ -4,7 +4,7 @@ use smtp::proxy::{self, Malformed, Proxied, SIGNATURE, V1_MAX_BYTES, V2_HEAD_BYT
 use std::{io, time::Duration};
 use tokio::{io::AsyncReadExt as _, net::TcpStream, time::timeout};
 
-/// A load balancer sends its header at once.
+/// Time for the header; a load balancer sends it at once.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads the header, and nothing behind it: TLS may follow.

@@ -23,18 +23,18 @@ use std::{
 /// The address that stands for a client on a Unix socket, and for the socket itself. No client of the network has it.
 pub const UNIX_CLIENT: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
-/// A client's connection.
+/// What a service may know of a client's connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
-    /// The client's address, or [`UNIX_CLIENT`].
+    /// Where the connection comes from; [`UNIX_CLIENT`] on a Unix socket.
     pub peer: SocketAddr,
     /// The address and port to which the client connected.
     pub local: SocketAddr,
-    /// The kind of the listener.
+    /// The kind of the listener that the client connected to.
     pub listener: ListenerKind,
-    /// The TLS connection, when TLS is active.
+    /// `None` in clear text.
     pub tls: Option<ClientTls>,
-    /// The client that a listed peer speaks for.
+    /// What a listed peer said by XCLIENT or XFORWARD; `None` before it did.
     pub named: Option<Box<NamedClient>>,
 }
 
@@ -49,7 +49,7 @@ pub struct NamedClient {
     pub source: Option<Box<ClientAttributes>>,
 }
 
-/// The TLS connection of a client.
+/// What the TLS handshake of a client has agreed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientTls {
     /// `TLSv1.3:TLS_AES_256_GCM_SHA384`.
@@ -68,7 +68,7 @@ impl Client {
         self.named.as_ref().and_then(|named| named.source.as_deref())
     }
 
-    /// Returns the certificate that the client showed.
+    /// Returns the certificate that the client showed; `None` without TLS, too.
     pub fn certificate(&self) -> Option<&Arc<ClientCertificate>> {
         self.tls.as_ref().and_then(|tls| tls.certificate.as_ref())
     }
@@ -79,14 +79,14 @@ impl Client {
     }
 }
 
-/// A message whose content is complete.
+/// A message whose content has arrived, to be judged and stored.
 #[derive(Debug)]
 pub struct Draft {
     /// Given to the trace field.
     pub id: QueueId,
-    /// The time when the content was complete.
+    /// When the end of the content arrived.
     pub arrived: UnixMillis,
-    /// The client and what it said.
+    /// For the trace field and the log.
     pub origin: Origin,
     /// The envelope as the client gave it.
     pub envelope: Envelope,
@@ -97,7 +97,7 @@ pub struct Draft {
 /// The service's reply in an authentication exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthAnswer {
-    /// The exchange goes on with this challenge.
+    /// The client has to answer this challenge.
     Challenge(Vec<u8>),
     /// The exchange is over: a positive reply if the client is authenticated.
     Done(Reply),
@@ -108,7 +108,7 @@ pub enum AuthAnswer {
 pub enum StoreError {
     /// The spool is busy: retry after [`Service::wait_for_space`].
     Busy,
-    /// The message cannot be taken.
+    /// The message is refused with this reply.
     Refused(Reply),
 }
 
@@ -234,23 +234,23 @@ pub trait Service: Send + Sync + 'static {
     fn log_connection(&self, _: &Client, _: ConnectionEvent<'_>) {}
 }
 
-/// An event of a client's connection.
+/// What happens to a connection besides its commands, for the log.
 #[derive(Debug)]
 pub enum ConnectionEvent<'a> {
     /// The client is connected, and there is room for its session.
     Connected,
-    /// A TLS handshake is done.
+    /// The client has done a TLS handshake: after STARTTLS, or at once.
     TlsEstablished,
     /// A TLS handshake failed, and the connection ends.
     TlsFailed(&'a io::Error),
     /// The session ends, and the client has not sent QUIT. `after`: the last command.
     Broken {
-        /// The cause.
+        /// Why it ended.
         cause: Break,
-        /// The last command: `RCPT`.
+        /// The verb of the last command, such as `RCPT`.
         after: &'static str,
     },
-    /// The connection has ended.
+    /// The connection is closed; these are the commands that it sent.
     Disconnected(&'a CommandCounts),
 }
 
@@ -322,10 +322,10 @@ pub struct CertificateTls {
 /// Says who a client is, by the certificates that it showed: its own first.
 type Identify = Arc<dyn Fn(&[CertificateDer<'static>]) -> Option<Identity> + Send + Sync>;
 
-/// A client's certificate, and its use.
+/// What a handshake has told of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The certificate that the client showed.
+    /// As parsed; whether it is trusted is in it.
     pub certificate: Arc<ClientCertificate>,
     /// True if the client can try to log in with the certificate.
     pub may_log_in: bool,

@@ -30,7 +30,7 @@ use waiting::{Waiting, poll_deadline};
 /// Unread input above this is given back to the allocator when it is used up.
 const KEEP_BYTES: usize = 4096;
 
-/// The event that ended a wait for input.
+/// Why a wait for input is over.
 enum Wait {
     Input(usize),
     Timeout,
@@ -49,7 +49,7 @@ pub(crate) struct SessionDriver<S: Service> {
     pub(crate) options: Arc<ListenerOptions>,
     pub(crate) closing: watch::Receiver<bool>,
     pub(crate) workers: Arc<WorkerPool>,
-    /// The worker that this session runs on.
+    /// Index of the worker on which the session runs now.
     pub(crate) worker: usize,
     pub(crate) _guard: SessionPermit,
     /// Counts the session for its listener.
@@ -62,9 +62,9 @@ pub(crate) struct Session<S: Service> {
     io: SessionIo<S>,
 }
 
-/// The end of a session on one worker.
+/// How a session leaves a worker.
 pub(crate) enum SessionEnd<S: Service> {
-    /// The session is closed.
+    /// The connection is closed.
     Closed,
     /// The session moves to another worker, between two transactions.
     MigrateTo(usize, Box<Session<S>>),

@@ -55,7 +55,7 @@ impl Stream {
         })
     }
 
-    /// Writes all of it.
+    /// Writes all bytes; dropping the future leaves an unknown part written.
     pub(crate) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Plain(stream) => stream.write_all(bytes).await,

@@ -14,7 +14,7 @@ thread_local! {
     static DATE: RefCell<(u64, String)> = const { RefCell::new((u64::MAX, String::new())) };
 }
 
-/// The contents of a Received field.
+/// What a Received field says (RFC 5321 §4.4).
 #[derive(Clone, Copy)]
 pub(crate) struct Received<'a> {
     /// None: the field does not tell who the client is (RFC 6409 §8).

@@ -62,7 +62,7 @@ impl WorkerPool {
         (count(least) + 1 < count(worker) + more).then_some(least)
     }
 
-    /// Runs a session on a worker.
+    /// Runs a session on the worker with this index, until it ends or moves.
     pub(crate) fn run(&self, worker: usize, session: impl Future<Output = ()> + Send + 'static) {
         let chosen = &self.workers[worker];
         chosen.session_count.fetch_add(1, Ordering::Relaxed);
