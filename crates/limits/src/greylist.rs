@@ -51,16 +51,16 @@ pub struct Greylist {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Origin {
     network: u64,
-    /// Unix seconds.
+    /// When the origin came first, in Unix seconds.
     first: u64,
-    /// Unix seconds.
+    /// When the origin came last, in Unix seconds.
     last: u64,
     has_come_again: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Network {
-    /// The origins that came once.
+    /// Origins that have not come again yet.
     waiting: u32,
     /// How often an origin came again for the first time.
     returned: u32,
@@ -173,7 +173,7 @@ impl Greylist {
         self.origins.len()
     }
 
-    /// No origins?
+    /// Returns whether no origin is kept.
     pub fn is_empty(&self) -> bool {
         self.origins.is_empty()
     }

@@ -35,7 +35,7 @@ impl Keyed {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct NoHash;
 
-/// A hash as it is.
+/// Passes the key through, which is a hash already.
 #[derive(Debug, Default)]
 pub(crate) struct Same(u64);
 

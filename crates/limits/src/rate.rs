@@ -9,7 +9,7 @@ pub struct Rate {
     period: Duration,
 }
 
-/// The units of time, with their seconds.
+/// As the configuration writes them, with their seconds.
 const UNITS: [(&str, u64); 4] = [("s", 1), ("min", 60), ("h", 3600), ("d", 86_400)];
 
 /// The multiples of a count: `10M/h` for bytes.

@@ -9,10 +9,10 @@ use std::{collections::HashMap, hash::Hash};
 /// The begin of the bytes of [`Table::to_bytes`].
 const MAGIC: &[u8; 8] = b"PRLIMIT1";
 
-/// The result of spending.
+/// Whether the rate permitted the amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spent {
-    /// Within the rate.
+    /// The rate permits it, and it was spent.
     Within,
     /// Nothing was spent: it would exceed the rate. In how many milliseconds it would not.
     Over(u64),
@@ -117,7 +117,7 @@ impl Table {
         self.entries.len()
     }
 
-    /// No entries?
+    /// Returns whether no key is kept.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -19,7 +19,7 @@ pub const BLOCK_BYTES: usize = 4096;
 /// A disk of 15,000 turns a minute meets the same place no more often than this.
 const TURNS_PER_SECOND: f64 = 250.0;
 
-/// The observations.
+/// What a measurement of a disk has found.
 #[derive(Debug, Clone, Serialize)]
 pub struct Evidence {
     /// The storage that was measured.

@@ -10,7 +10,7 @@ use rewrite::{NULL_DEVICE, Target, TargetError, TargetList, line_and_column, spl
 /// A program or a file among the targets of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unpermitted {
-    /// The warning, with the place of the target.
+    /// Why the target would get no mail, with its place in the file.
     pub fault: FileFault,
     /// The path that `addresses.programs` or `addresses.files` has to have; none if nothing can permit the target.
     pub path: Option<Box<str>>,
@@ -19,9 +19,9 @@ pub struct Unpermitted {
 /// An `:include:` among the targets of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Included {
-    /// The line, from 1.
+    /// Counts from 1.
     pub line: usize,
-    /// The column in characters, from 1.
+    /// In characters, from 1.
     pub column: usize,
     /// Path of the included file.
     pub path: Box<str>,
@@ -46,14 +46,14 @@ pub struct Aliases {
     remarks: Remarks,
 }
 
-/// A line of a file of aliases.
+/// A line of a file of aliases, its continuation lines joined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AliasLine {
-    /// The name before the colon.
+    /// In front of the colon, as written.
     pub name: Box<str>,
-    /// The targets, as they are written.
+    /// Behind the colon, as written.
     pub targets: Box<str>,
-    /// The line, from 1.
+    /// Of its first part, from 1.
     pub line: usize,
 }
 
@@ -96,7 +96,7 @@ impl Aliases {
         self.table.len()
     }
 
-    /// No names?
+    /// Returns whether the file has no name.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }

@@ -14,7 +14,7 @@ use std::{
     path::Path,
 };
 
-/// An open file in the format of cdb.
+/// An open file in the format of cdb(5). Look-ups read from it.
 #[derive(Debug)]
 pub struct Cdb {
     file: File,
@@ -57,7 +57,7 @@ struct Places {
     count: u32,
 }
 
-/// A way to read the file.
+/// Whether a look-up may wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Read {
     /// Only from memory, else [`io::ErrorKind::WouldBlock`].
@@ -300,7 +300,7 @@ fn hash(key: impl AsRef<[u8]>) -> u32 {
 mod tests {
     use super::*;
 
-    /// A file with 300 keys, and its octets.
+    /// Makes a file with 300 keys; also returns its octets.
     fn example(directory: &tempfile::TempDir) -> (std::path::PathBuf, Vec<u8>) {
         let path = directory.path().join("x.cdb");
         let pairs: Vec<_> = (0..300).map(|i| (format!("key{i}"), format!("value {i}"))).collect();

@@ -160,7 +160,7 @@ impl CidrTable {
         self.values.len()
     }
 
-    /// No networks?
+    /// Returns whether the table has no network.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }

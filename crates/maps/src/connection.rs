@@ -11,7 +11,7 @@ use tokio::{
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// A connection to a [`Server`].
+/// A connection to a [`Server`]; dropping it closes it.
 #[derive(Debug)]
 pub enum Connection {
     /// To a Unix socket.

@@ -2,26 +2,26 @@
 
 use std::fmt;
 
-/// A fault in a file.
+/// A fault in a file, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileFault {
     /// The line, from 1; 0 when the fault has no place.
     pub line: usize,
-    /// The column in characters, from 1.
+    /// In characters, from 1.
     pub column: usize,
-    /// The fault.
+    /// What is wrong.
     pub what: String,
-    /// The correct form; may be empty.
+    /// What would be right; may be empty.
     pub help: String,
 }
 
 impl FileFault {
-    /// A fault without a place.
+    /// Returns a fault of the file as a whole.
     pub(crate) fn of_file(what: impl Into<String>, help: impl Into<String>) -> Self {
         Self { line: 0, column: 0, what: what.into(), help: help.into() }
     }
 
-    /// A fault at this byte of a text.
+    /// Returns a fault with line and column of this octet.
     pub(crate) fn at(text: &str, at: usize, what: impl Into<String>, help: impl Into<String>) -> Self {
         let (line, column) = rewrite::line_and_column(text, at);
         Self { line, column, what: what.into(), help: help.into() }

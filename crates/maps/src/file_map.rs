@@ -50,13 +50,13 @@ struct Inner {
 #[derive(Debug)]
 struct State {
     table: Result<Arc<Table>, LookupError>,
-    /// The file that the table was read from.
+    /// The file that the table was read from; `None` if none could be read.
     read: Option<Identity>,
     /// The newest file that was seen, or the error instead of one.
     seen: Result<Identity, io::ErrorKind>,
     /// The file that was refused; it is not read twice.
     refused: Option<Identity>,
-    /// The fault of the file that was refused.
+    /// Why that file was refused, for the log.
     fault: Option<String>,
 }
 

@@ -49,13 +49,13 @@ pub use width::{are_too_wide, mapped_v4};
 use mail::Answer;
 use std::fmt;
 
-/// The value of a key.
+/// What a map has for a key; may be empty.
 pub type Value = Box<str>;
 
 /// The answer of a map: the value, `None` if it has no such key, or the reason that it cannot say.
 pub type Looked = Result<Option<Value>, LookupError>;
 
-/// A table of keys and values.
+/// Whatever can be asked for the value of a key: a file, a server or a database.
 pub trait Map: Send + Sync {
     /// Looks a key up. Tables of addresses and names fold the key to lower case.
     fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Looked>;
@@ -80,9 +80,9 @@ pub trait Map: Send + Sync {
 /// A look-up that failed: whether the key exists is not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LookupError {
-    /// The map, as the configuration names it.
+    /// As the configuration names it.
     pub map: Box<str>,
-    /// The reason that the look-up failed.
+    /// Why it cannot answer, in words.
     pub what: Box<str>,
 }
 

@@ -3,7 +3,7 @@
 use crate::fault::FileFault;
 use std::borrow::Cow;
 
-/// A logical line without its end.
+/// A line with those that continue it, without its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
     /// The text; continuation lines are joined to it with their blanks.

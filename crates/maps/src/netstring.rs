@@ -16,7 +16,7 @@ pub struct Netstring {
 pub enum NetstringError {
     /// There is no length, or it is not a number in usual form.
     Length,
-    /// The content is longer than a reply may be.
+    /// The length says more than a reply may have.
     TooLong,
     /// There is no comma behind the content.
     End,
@@ -59,7 +59,7 @@ impl Netstring {
         }
     }
 
-    /// Writes a netstring.
+    /// Appends the content as a netstring.
     pub fn write(content: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(content.len().to_string().as_bytes());
         out.push(b':');

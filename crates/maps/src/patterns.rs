@@ -13,7 +13,7 @@ const PATTERNS_MAX: usize = 10_000;
 #[derive(Debug, Clone, Default)]
 pub struct Patterns(Vec<(Regex, Template)>);
 
-/// A value with the places of groups.
+/// A value in which groups of the pattern are put.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Template(Vec<Piece>);
 
@@ -86,7 +86,7 @@ impl Patterns {
         self.0.len()
     }
 
-    /// No patterns?
+    /// Returns whether the file has no pattern.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

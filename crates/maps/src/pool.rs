@@ -10,7 +10,7 @@ use std::{
 };
 use tokio::{sync::Semaphore, time::timeout};
 
-/// A kind of server that answers look-ups.
+/// How one kind of server or database is asked.
 pub(crate) trait Backend: Send + Sync {
     /// An open connection. Dropping it closes it, also while a reply is awaited.
     type Connection: Send;
@@ -18,7 +18,7 @@ pub(crate) trait Backend: Send + Sync {
     /// True if keys are sent in lower case.
     const FOLDS: bool;
 
-    /// Opens a connection.
+    /// Connects and logs in; the pool sets the time limit.
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, String>> + Send;
 
     /// Asks for a key, and returns the connection, which is used again. After a failure the connection is closed.
@@ -44,7 +44,7 @@ pub(crate) enum Failure {
 /// A map behind a server. Connections are kept for the next look-up.
 pub(crate) struct Pooled<B: Backend> {
     backend: B,
-    /// The map and its server, for messages.
+    /// For messages: the map as the configuration names it, and where the server is.
     reference: String,
     server: String,
     timeout: Duration,

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-/// The format of a map's file.
+/// How the file of a map is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// Lines `key value`.
@@ -40,7 +40,7 @@ impl Kind {
     }
 }
 
-/// A reference to a map.
+/// A map as settings name it: a file with its format, or a named map.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reference {
     /// `text:FILE` and the other kinds of file.
@@ -109,7 +109,7 @@ impl Reference {
         matches!(self, Self::File(Kind::Text | Kind::Cdb, _))
     }
 
-    /// The name of a named map.
+    /// Returns the name behind `map:`; `None` for files.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::File(..) => None,

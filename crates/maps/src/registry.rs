@@ -46,16 +46,16 @@ impl Purposes<'_> {
     }
 }
 
-/// A look-up that was observed.
+/// A look-up, for whoever traces them.
 #[derive(Debug, Clone)]
 pub struct Observed {
     /// The map that was asked.
     pub reference: Reference,
-    /// The key that was looked up.
+    /// As it was asked, before any folding.
     pub key: Box<str>,
     /// The answer of the map, or why there is none.
     pub looked: Looked,
-    /// The time that it took.
+    /// From the question to the answer.
     pub took: Duration,
 }
 
@@ -65,10 +65,10 @@ impl fmt::Debug for Maps {
     }
 }
 
-/// The state of a file.
+/// What the check of one file has found.
 #[derive(Debug)]
 pub struct Checked {
-    /// The map that reads the file.
+    /// The map whose file was checked.
     pub reference: Reference,
     /// The content of a file that can be used; or the reason why it cannot.
     pub state: Result<Usable, String>,
@@ -81,7 +81,7 @@ pub struct Usable {
     pub count: Option<usize>,
     /// Targets that the configuration has to permit.
     pub warnings: Vec<Unpermitted>,
-    /// Files that it includes.
+    /// Files of targets that aliases include.
     pub included: Vec<Included>,
 }
 

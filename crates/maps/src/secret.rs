@@ -3,12 +3,12 @@
 use crate::file::read_file;
 use std::path::{Path, PathBuf};
 
-/// The place of a secret.
+/// Where a secret is read from, so that the configuration need not contain it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretPlace {
-    /// The first line of a file.
+    /// The first line of the file, without its end.
     File(PathBuf),
-    /// A variable of the environment.
+    /// The value of an environment variable.
     Environment(String),
 }
 

@@ -11,12 +11,12 @@ use crate::{
 use std::io;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// The reply of a server.
+/// What a server answers to a look-up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SocketmapReply {
-    /// `OK`: the value.
+    /// `OK`: the key has this value, which may be empty.
     Ok(Value),
-    /// `NOTFOUND`.
+    /// `NOTFOUND`: the key does not exist.
     NotFound,
     /// `TEMP`, `TIMEOUT`, `PERM`, with the reason: whether the key exists is not known.
     Failed(Box<str>),
@@ -44,7 +44,7 @@ impl SocketmapReply {
 
 type Connection = Box<dyn Stream>;
 
-/// A server that answers by the protocol.
+/// Asks a server in Sendmail's socketmap protocol.
 pub(crate) struct Socketmap {
     server: Server,
     remote_name: String,

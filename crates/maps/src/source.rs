@@ -25,16 +25,16 @@ impl fmt::Display for Server {
 /// The place that a `[map.NAME]` asks, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A server of the socketmap protocol.
+    /// Asked in the socketmap protocol.
     Socketmap {
         /// Where the server listens.
         server: Server,
-        /// The name of the map at the server.
+        /// The server may have several maps; this one is asked.
         remote_name: String,
     },
     /// An SQLite database.
     Sqlite {
-        /// Path of the database.
+        /// Opened for reading only.
         file: PathBuf,
         /// The query; each of its parameters is the key.
         query: String,
@@ -63,7 +63,7 @@ pub enum Source {
         server: Server,
         /// True for a connection by TLS.
         is_tls: bool,
-        /// The key there, with `{key}`.
+        /// `{key}` stands for the key that is looked up.
         key: String,
         /// Number of the database on the server.
         database: u32,
@@ -85,14 +85,14 @@ pub struct Trust {
     pub ca_file: Option<PathBuf>,
 }
 
-/// A search in a directory.
+/// How a directory is searched for a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ldap {
     /// Where the server listens, and whether by `ldaps:`.
     pub server: LdapServer,
-    /// The entry at which the search begins.
+    /// Distinguished name of the entry below which the search looks.
     pub base: String,
-    /// The filter (RFC 4515), with `{key}`.
+    /// RFC 4515; `{key}` stands for the key that is looked up.
     pub filter: String,
     /// The attribute whose values are the answer.
     pub attribute: String,
@@ -102,7 +102,7 @@ pub struct Ldap {
     pub trust: Trust,
 }
 
-/// The address of a directory server.
+/// Where a directory server is, and how it is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LdapServer {
     /// Where the server listens.
@@ -152,11 +152,11 @@ impl fmt::Display for Source {
 /// A fault of a source, with the key of `[map.NAME]` that it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceFault {
-    /// The key, such as `query`.
+    /// The setting that is wrong, such as `query`.
     pub key: &'static str,
-    /// The fault, in a few words.
+    /// What is wrong, in a few words.
     pub what: String,
-    /// The correct form.
+    /// What would be right.
     pub help: String,
 }
 
@@ -191,7 +191,7 @@ impl Source {
         }
     }
 
-    /// The password's file, and the authorities.
+    /// Returns where the password is, and which authorities are trusted; `None` for sources without a login.
     pub fn trust(&self) -> Option<&Trust> {
         match self {
             Self::Socketmap { .. } | Self::Sqlite { .. } => None,

@@ -37,10 +37,10 @@ fn without(lines: &mut [String], number: usize) -> bool {
     true
 }
 
-/// The use of a table.
+/// What a table is read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Any look-up.
+    /// For its values: any width is permitted.
     Any,
     /// The clients in the table may relay: it is refused if they are half the Internet.
     Relaying,
@@ -48,7 +48,7 @@ pub(crate) enum Purpose {
     Aliases,
 }
 
-/// The table of a file.
+/// A table that was read from a file, by format.
 #[derive(Debug)]
 pub enum Table {
     /// `text:` and `accounts:`.
@@ -181,7 +181,7 @@ impl Table {
         }
     }
 
-    /// No entries?
+    /// Returns whether the table has no entry. False if the number is not known.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }

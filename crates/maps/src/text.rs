@@ -37,10 +37,10 @@ impl Entry {
     }
 }
 
-/// A reason not to take an entry.
+/// Why an entry is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The key is there already.
+    /// An earlier line has the key.
     Twice,
     /// The key is longer than 65,535 octets, or the table longer than 4 GiB.
     TooLarge,
@@ -55,7 +55,7 @@ pub(crate) struct TextBuilder {
 }
 
 impl TextBuilder {
-    /// Adds a key, which is folded, and its value.
+    /// Folds the key, and adds it with its value.
     pub(crate) fn add(&mut self, key: &str, value: &str) -> Result<(), Refused> {
         let key = mail::fold(key);
         let (text, hasher) = (&mut self.text, &self.hasher);
@@ -75,7 +75,7 @@ impl TextBuilder {
         Ok(())
     }
 
-    /// Returns the complete table.
+    /// Returns the table. No key can be added after that.
     pub(crate) fn finish(mut self) -> TextTable {
         let (text, hasher) = (self.text.into_boxed_str(), self.hasher);
         self.entries.shrink_to_fit(|entry| hasher.hash_one(entry.key(&text)));
@@ -83,12 +83,12 @@ impl TextBuilder {
     }
 }
 
-/// An entry of a file.
+/// One entry of a file, as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextEntry<'f> {
-    /// The key.
+    /// Not folded.
     pub key: Box<str>,
-    /// The value; may be empty.
+    /// May be empty.
     pub value: Box<str>,
     file: &'f str,
     key_offset: usize,
@@ -184,7 +184,7 @@ impl TextTable {
         self.entries.len()
     }
 
-    /// No keys?
+    /// Returns whether the table has no key.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

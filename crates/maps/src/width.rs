@@ -6,7 +6,7 @@ use ipnet::{IpNet, Ipv4Net};
 const V4_MAX: u128 = 1 << 28;
 /// As [`V4_MAX`], of the addresses in [`GLOBAL_V6`].
 const V6_MAX: u128 = 1 << 120;
-/// All public IPv6 addresses: 2000::/3.
+/// 2000::/3, of which all public IPv6 addresses are.
 const GLOBAL_V6: (u128, u128) = (0x2 << 124, (0x4 << 124) - 1);
 
 /// Returns whether the networks together have so many public addresses that they cannot be those of one site, so that they would

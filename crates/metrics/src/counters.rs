@@ -13,7 +13,7 @@ use report::{
 /// A label and its value. All values are words of this program: no client can add series.
 type Labels = [(&'static str, &'static str); 1];
 type Labelled = Family<Labels, Counter>;
-/// The same with two labels.
+/// A counter for each combination of two labels.
 type Twice = Family<[(&'static str, &'static str); 2], Counter>;
 
 /// Bounds of the age of a delivered message, in seconds: from one attempt at once to the lifetime.
@@ -26,11 +26,11 @@ const TRANSFER_BOUNDS: [f64; 11] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0
 const STAGES: [&str; 6] = ["CONNECT", "EHLO", "MAIL", "RCPT", "DATA", "XCLIENT"];
 /// What has no series of its own.
 const OTHER: &str = "other";
-/// Kinds of listeners.
+/// Values of the label `listener`, so that all exist from the start.
 const LISTENERS: [&str; 5] = ["mx", "relay", "submission", "submissions", "lmtp"];
 /// Classes of replies that reject (RFC 5321 §4.2.1).
 const CLASSES: [&str; 2] = ["4yz", "5yz"];
-/// Mechanisms of logins.
+/// Values of the label `mechanism`.
 const MECHANISMS: [&str; 9] = [
     "PLAIN",
     "LOGIN",
@@ -104,7 +104,7 @@ const fn histogram(name: &'static str, help: &'static str) -> MetricDoc {
     MetricDoc { name, kind: "histogram", labels: &[], help }
 }
 
-/// The counters; clones share their values.
+/// Counters of events. Clones count together.
 #[derive(Clone)]
 pub(crate) struct Counters {
     accepted: Labelled,
@@ -213,7 +213,7 @@ impl Counters {
     }
 }
 
-/// Counts events.
+/// Counts the events of the stream.
 pub struct CounterSink(pub(crate) Counters);
 
 fn count(family: &Labelled, label: &'static str, value: &'static str) {

@@ -18,18 +18,18 @@ const DESTINATIONS_MAX: usize = 50;
 /// The use of something of which there is only so much.
 #[derive(Debug, Clone)]
 pub struct ResourceGauges {
-    /// The noun for it, such as `open files`.
+    /// Label of the resource, such as `open files`.
     pub name: String,
     /// What is in use.
     pub used: u64,
-    /// The limit, in the same unit.
+    /// How much there can be, in the same unit.
     pub max: u64,
 }
 
 /// The use of a share of the connections to next hops.
 #[derive(Debug, Clone, Default)]
 pub struct ShareGauges {
-    /// The name of the share.
+    /// Label of the share, such as `newcomers`.
     pub share: String,
     /// Connections that are open or being opened.
     pub used: u64,
@@ -39,24 +39,24 @@ pub struct ShareGauges {
     pub waiting: u64,
 }
 
-/// The state of a daemon at one time.
+/// The values of all gauges at one time; the daemon takes them for each scrape.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
-    /// The recipients in each state.
+    /// Since the spool was made.
     pub recipients: RecipientCounters,
-    /// Messages in the queue.
+    /// Messages in the queue, held ones included.
     pub queued_messages: u64,
     /// Messages among them that are held.
     pub held_messages: u64,
-    /// Sessions of clients.
+    /// Sessions that clients have open.
     pub sessions: u64,
     /// Connections to next hops.
     pub delivery_connections: u64,
     /// The use of the shares of these connections.
     pub shares: Vec<ShareGauges>,
-    /// The use of everything that can be used up.
+    /// Use and limit of descriptors, memory, space and the like.
     pub resources: Vec<ResourceGauges>,
-    /// Commits of the spool.
+    /// Since the start.
     pub spool_commits: u64,
     /// Time of the last sync of the spool, in microseconds.
     pub spool_last_sync_us: u64,
@@ -64,7 +64,7 @@ pub struct Snapshot {
     pub spool_queued_bytes: u64,
     /// Octets that the disk of the spool has left, if that is known.
     pub spool_free_bytes: u64,
-    /// The spool failed, or its data has faults.
+    /// True if a write failed, or stored data are damaged.
     pub spool_is_faulty: bool,
     /// The times from the end of the content to durability.
     pub accept_latency: Latencies,
@@ -74,15 +74,15 @@ pub struct Snapshot {
     pub log_lost: u64,
     /// Logs and histories that lose events now, or soon.
     pub log_faults: u64,
-    /// The use of the machine by the process.
+    /// As the kernel counts them.
     pub process: ProcessUse,
-    /// The version and the commit of the program.
+    /// For `build_info`.
     pub build: Build,
     /// The certificate that expires first, in seconds since 1970; zero without a certificate.
     pub certificate_expiry_seconds: u64,
     /// Attempts to obtain a certificate that failed since the last one that did not.
     pub acme_failures: u64,
-    /// Suspended destinations.
+    /// Destinations that get no attempts but a probe.
     pub suspended_destinations: u64,
     /// Times that the delivery helper has ended before the daemon.
     pub helper_failures: u64,
@@ -90,22 +90,22 @@ pub struct Snapshot {
     pub helper_is_down: bool,
     /// Messages of local programs that wait in the drop directory.
     pub dropped_messages: u64,
-    /// All destinations in use.
+    /// One row for each destination in use.
     pub destinations: Vec<DestinationGauges>,
 }
 
-/// The state of a destination.
+/// The gauges of one destination.
 #[derive(Debug, Clone, Default)]
 pub struct DestinationGauges {
     /// `mx:example.com`.
     pub name: String,
     /// Jobs that wait for a connection.
     pub ready: u64,
-    /// Jobs in flight.
+    /// Jobs that connections have leased.
     pub in_flight: u64,
     /// Jobs that wait for their next attempt.
     pub waiting: u64,
-    /// The destination is suspended.
+    /// True if it gets no attempts but a probe.
     pub is_suspended: bool,
 }
 
@@ -120,20 +120,20 @@ pub struct Latencies {
     pub counts: [u64; LATENCY_BOUNDS_US.len()],
     /// All times, also those above the last bound.
     pub count: u64,
-    /// The sum of all, in microseconds.
+    /// Sum of all observations, in microseconds.
     pub sum_us: u64,
 }
 
 /// The use of the machine by the process. Zero: not known.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ProcessUse {
-    /// Resident memory.
+    /// In octets.
     pub resident_bytes: u64,
-    /// Address space.
+    /// In octets.
     pub virtual_bytes: u64,
     /// CPU time.
     pub cpu_seconds: f64,
-    /// The start, in seconds since 1970.
+    /// In seconds since 1970.
     pub started_seconds: f64,
     /// Open file descriptors.
     pub open_files: u64,
@@ -141,12 +141,12 @@ pub struct ProcessUse {
     pub max_files: u64,
 }
 
-/// The program that runs, for `build_info`.
+/// What `build_info` says of the program.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Build {
-    /// `0.1.0`.
+    /// Version, such as `0.1.0`.
     pub version: &'static str,
-    /// The commit that it was built from.
+    /// Hash of the commit.
     pub commit: &'static str,
 }
 
@@ -327,12 +327,12 @@ pub(crate) fn documentation() -> impl Iterator<Item = MetricDoc> {
         .chain(RESOURCES.map(|(doc, _)| doc))
 }
 
-/// The metrics of [`PROCESS`].
+/// Returns the documentation of the metrics of the process.
 pub(crate) fn process_documentation() -> impl Iterator<Item = MetricDoc> {
     PROCESS.iter().map(|row| row.doc)
 }
 
-/// Encodes rows.
+/// Appends each row with its value in the snapshot.
 fn encode_rows(encoder: &mut DescriptorEncoder<'_>, rows: &[Row], snapshot: &Snapshot) -> fmt::Result {
     for Row { doc, read } in rows {
         let value = read(snapshot);

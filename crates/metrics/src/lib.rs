@@ -21,10 +21,10 @@ use std::{
 /// The type of the text that [`Metrics::scrape`] returns.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The media type of [`to_plain_format`].
+/// The media type for scrapers that do not ask for OpenMetrics.
 pub const PLAIN_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The documentation of a metric.
+/// What the documentation says of one metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetricDoc {
     /// The name after `postrider_`, or from `process_` on, without the suffix that Prometheus adds: `_total` of a counter.
@@ -37,7 +37,7 @@ pub struct MetricDoc {
     pub help: &'static str,
 }
 
-/// All metrics of a daemon.
+/// Counters and gauges of a daemon, to be encoded for each scrape.
 pub struct Metrics {
     registry: Registry,
     counters: Counters,
@@ -56,7 +56,7 @@ impl Metrics {
         Self { registry, counters, snapshot }
     }
 
-    /// Returns the sink that counts events.
+    /// Returns a sink for the event stream, which counts into these metrics.
     pub fn sink(&self) -> CounterSink {
         CounterSink(self.counters.clone())
     }

@@ -11,7 +11,7 @@ use mail::Reply;
 pub enum Event {
     /// Both sides agree on how they talk; [`crate::Session`] tells the result.
     Negotiated,
-    /// The answer to a command.
+    /// What becomes of the command or the message.
     Verdict(Verdict),
     /// A change to the message, at its end and before the verdict. It holds only if that does not refuse or discard the message.
     Edit(Edit),
@@ -19,10 +19,10 @@ pub enum Event {
     Progress,
 }
 
-/// The answer to a command.
+/// What a filter decides of a command, or of the message at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Go on.
+    /// No objection: the next command follows.
     Continue,
     /// The filter wants to see no more of this message, or, at connect and HELO, of this connection, and has no objection.
     Accept,
@@ -49,17 +49,17 @@ pub enum Verdict {
 pub enum Edit {
     /// Adds a header field below all others.
     AddHeader {
-        /// The name of the field, without the colon.
+        /// Without the colon.
         name: Box<str>,
         /// What stands behind the colon.
         value: Box<[u8]>,
     },
-    /// Inserts a header field.
+    /// Inserts a header field at a position.
     InsertHeader {
         /// The fields that stay above it, of the header as it will be delivered: 0 is on top, also of the server's own
         /// `Received`. With more than there are, the field is added below all others.
         index: u32,
-        /// The name of the field, without the colon.
+        /// Without the colon.
         name: Box<str>,
         /// What stands behind the colon.
         value: Box<[u8]>,
@@ -69,30 +69,30 @@ pub enum Edit {
         /// Which of the fields with that name, from 1. Beyond the last one, a change adds the field below all others, and a
         /// deletion does nothing.
         index: u32,
-        /// The name, in any letter case.
+        /// In any letter case.
         name: Box<str>,
-        /// The new value; `None` deletes the field.
+        /// `None` deletes the field.
         value: Option<Box<[u8]>>,
     },
     /// A piece of the new body: the first replaces the old one, others are appended.
     ReplaceBody(Vec<u8>),
     /// Changes the sender of the envelope.
     ChangeSender {
-        /// The new sender; empty for `<>`.
+        /// Empty for `<>`.
         sender: Box<str>,
         /// ESMTP parameters, separated by spaces.
         parameters: Option<Box<str>>,
     },
     /// Adds a recipient.
     AddRecipient {
-        /// The address, without angle brackets.
+        /// Without angle brackets.
         recipient: Box<str>,
         /// ESMTP parameters, separated by spaces.
         parameters: Option<Box<str>>,
     },
     /// Deletes a recipient, as it was said in RCPT or added before.
     DeleteRecipient {
-        /// The address, without angle brackets.
+        /// Without angle brackets.
         recipient: Box<str>,
     },
     /// Holds the message until an operator releases it.

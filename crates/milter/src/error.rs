@@ -18,24 +18,24 @@ pub enum ProtocolError {
     Unsolicited,
     /// No such answer exists.
     Unknown {
-        /// The octet that says which answer it is.
+        /// Its code, an ASCII character.
         answer: u8,
     },
-    /// The answer exists, and not at this stage.
+    /// A known answer, which may not come at this stage.
     Misplaced {
-        /// The octet that says which answer it is.
+        /// Its code, an ASCII character.
         answer: u8,
         /// What was answered.
         stage: Stage,
     },
     /// The filter did not ask for leave to send this answer when it negotiated.
     NotNegotiated {
-        /// The octet that says which answer it is.
+        /// Its code, an ASCII character.
         answer: u8,
     },
-    /// The answer's data are wrong.
+    /// The data of a known answer cannot be parsed.
     Malformed {
-        /// The octet that says which answer it is.
+        /// Its code, an ASCII character.
         answer: u8,
         /// What is wrong with it.
         fault: &'static str,

@@ -5,7 +5,7 @@ use crate::{
     wire::{Data, Fault, push_string},
 };
 
-/// A macro, as Sendmail names it.
+/// A value that a filter gets with a command, by Sendmail's name for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Macro<'a> {
     /// The name, with or without braces: `i`, `{auth_type}`.
@@ -37,7 +37,7 @@ const STAGES: [Stage; 7] = [
     Stage::EndOfHeaders,
 ];
 
-/// The macros that a filter wants.
+/// What the filter has chosen for each stage; `None` keeps the usual macros.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted([Option<Box<str>>; STAGES.len()]);
 
@@ -78,7 +78,7 @@ impl Wanted {
     }
 }
 
-/// A name without braces.
+/// Removes the braces of a long name.
 fn bare(name: &str) -> &str {
     name.strip_prefix('{').and_then(|name| name.strip_suffix('}')).unwrap_or(name)
 }

@@ -177,7 +177,7 @@ impl Default for Offer {
 
 const VERSION_MIN: u32 = 2;
 const VERSION_MAX: u32 = 6;
-/// The actions and steps of version 2.
+/// All actions that version 2 has.
 const V2_ACTIONS: u32 = 0x3f;
 const V2_STEPS: u32 = 0x7f;
 

@@ -20,7 +20,7 @@ pub enum Expect {
     Nothing,
 }
 
-/// The place in the SMTP session.
+/// Where the client's session is: which commands may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Position {
     /// Before the connection.
@@ -81,7 +81,7 @@ pub struct Session {
     /// What the filter has yet to answer.
     awaited: Option<Stage>,
     decided: Decided,
-    /// The filter wants no more of this body.
+    /// After [`crate::Verdict::Skip`]: no chunk of this body is sent any more.
     is_body_skipped: bool,
     /// The filter was told of the message, and not of its end.
     is_message_open: bool,
@@ -137,7 +137,7 @@ impl Session {
         self.agreement.steps
     }
 
-    /// The longest chunk of a body, in octets.
+    /// Returns how many octets of the body one command may carry.
     pub fn chunk_max_bytes(&self) -> usize {
         self.agreement.data_max()
     }

@@ -33,13 +33,13 @@ pub(crate) fn push_string(out: &mut Vec<u8>, text: &[u8]) {
     out.push(0);
 }
 
-/// A packet of the filter, whole.
+/// One packet of the filter.
 pub(crate) struct Packet {
     pub(crate) kind: u8,
     pub(crate) data: Vec<u8>,
 }
 
-/// The part of a packet that has arrived.
+/// Octets that have arrived and are no whole packet yet.
 #[derive(Debug, Default)]
 pub(crate) struct Unread(Vec<u8>);
 
@@ -84,7 +84,7 @@ impl Unread {
     }
 }
 
-/// The data of a packet, read from the front.
+/// Reads the fields of a packet from the front.
 pub(crate) struct Data<'a>(pub(crate) &'a [u8]);
 
 /// What is wrong with data.

@@ -7,7 +7,7 @@ use std::{fs, os::unix::fs::FileExt as _, thread, time::Instant};
 /// One is free when as much of the time of all was unused as this part of its own.
 const FREE_PERCENT: u64 = 50;
 
-/// All of them together.
+/// Samples how much time of all processors is unused.
 pub struct Processors {
     /// `/proc/stat`; where it cannot be read nothing of their time counts as unused, and one of them as free.
     stat: Option<fs::File>,

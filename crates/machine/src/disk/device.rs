@@ -17,16 +17,16 @@ pub struct Device {
     pub options: String,
     /// As mounted: `/dev/vda1`, `overlay`.
     pub source: String,
-    /// The whole disk's name, where there is one.
+    /// Such as `sda` for `sda1`; empty if it is not known.
     pub disk: String,
-    /// The model that the disk reports.
+    /// As the disk reports it; empty if it does not.
     pub model: String,
     /// True if the disk says that it rotates.
     pub rotates: Option<bool>,
     /// `write back` or `write through`, as the kernel believes.
     pub write_cache: String,
     #[serde(skip)]
-    /// The file of the kernel's counters.
+    /// The file with the kernel's counters; `None` if there is none.
     pub stat: Option<PathBuf>,
 }
 
@@ -48,7 +48,7 @@ pub struct Traffic {
 }
 
 impl Device {
-    /// The device below `path`.
+    /// Finds the device with the file system that `path` is on.
     pub fn below(path: &Path) -> Result<Self, String> {
         let say = |e| format!("look at {}: {e}", path.display());
         let real = fs::canonicalize(path).map_err(say)?;
@@ -121,7 +121,7 @@ impl Device {
 }
 
 impl Traffic {
-    /// Returns the increase since `earlier`.
+    /// Returns what was added since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             reads: self.reads.saturating_sub(earlier.reads),

@@ -18,7 +18,7 @@ use tokio::{sync::Semaphore, time::timeout};
 /// Entries of an answer. More than these are a fault of the filter.
 const ENTRIES_MAX: i32 = 1000;
 
-/// A directory and a search.
+/// A server and the search that a key is put into.
 #[derive(Clone)]
 pub(crate) struct Directory {
     search: Arc<Search>,
@@ -42,14 +42,13 @@ pub(crate) struct DirectoryMap {
 /// noSuchObject (RFC 4511 §4.2).
 const WRONG: [u32; 3] = [48, 49, 32];
 
-/// An open connection.
 pub(crate) struct Session {
     ldap: Ldap,
     /// Moves the bytes. Ends with the session, also while the server does not answer.
     background: Background<()>,
 }
 
-/// Returns whether a text with `{key}` is a filter.
+/// Returns whether the text is a valid filter once `{key}` is replaced.
 pub(crate) fn is_filter(text: &str) -> bool {
     parse_filter(text.replace(KEY, "x")).is_ok()
 }
@@ -92,7 +91,7 @@ impl Directory {
 }
 
 impl DirectoryMap {
-    /// Returns whether the password is that of an entry.
+    /// Verifies the password by a bind as this entry, on a connection of its own.
     async fn is_password(&self, entry: &str, password: &str) -> Result<bool, String> {
         let _permit = self.permits.acquire().await.map_err(|error| error.to_string())?;
         let (connection, mut ldap) = self.directory.open().await?;
@@ -137,7 +136,7 @@ impl Map for DirectoryMap {
     }
 }
 
-/// A path as the host of a URL.
+/// Encodes the path of a socket as the host of an `ldapi:` URL.
 fn percent_encoded(path: &str) -> String {
     let encoded = |b: u8| match b {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' => char::from(b).to_string(),

@@ -61,7 +61,7 @@ pub(crate) fn open(settings: &NamedMap) -> Arc<dyn Map> {
     }
 }
 
-/// A map that cannot be asked.
+/// Stands for a map whose settings are wrong: each look-up fails with this error.
 struct Unusable(LookupError);
 
 impl Unusable {

@@ -34,7 +34,7 @@ pub(crate) struct Session {
     _background: Background<()>,
 }
 
-/// The type of the column with the value.
+/// Types of the result that become text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     Text,

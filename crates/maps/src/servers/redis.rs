@@ -11,7 +11,7 @@ use ::redis::{
 };
 use std::path::Path;
 
-/// A server, and the form of its keys.
+/// Where the server is, how to log in, and the key to ask for.
 pub(crate) struct Redis {
     pub(crate) server: Server,
     pub(crate) is_tls: bool,

@@ -19,7 +19,7 @@ pub(crate) struct Sqlite {
     busy_timeout: Duration,
 }
 
-/// An open data base.
+/// A database that is open, with the query prepared.
 pub(crate) struct Opened {
     connection: Connection,
     /// The file that was opened. When the path leads to another one, this one is closed.
@@ -68,7 +68,7 @@ impl Backend for Sqlite {
     }
 }
 
-/// Opens a file, and reads the query.
+/// Opens a database for reading and prepares the query.
 fn open(file: &Path, query: &str, busy_timeout: Duration) -> Result<Opened, String> {
     let identity = Identity::of(file).map_err(|error| error.to_string())?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
