@@ -25,20 +25,20 @@ pub use unmailed::Unmailed;
 /// each of them at length.
 const TEXTS_MAX_BYTES: usize = 256 * 1024;
 
-/// The context of a report.
+/// What a report says besides the outcomes.
 #[derive(Debug, Clone, Copy)]
 pub struct DsnContext<'a> {
     /// The host name in `Reporting-MTA` (RFC 3464 §2.2.2).
     pub reporting_mta: &'a str,
-    /// The postmaster of this server.
+    /// To whom double bounces go, and readers are referred.
     pub postmaster: &'a Mailbox,
-    /// The texts for the readers of reports.
+    /// In the languages of the site.
     pub texts: &'a Texts,
     /// The attempt, with the remote host that replied about each recipient.
     pub attempt: &'a Attempt,
     /// The last attempts for recipients whose outcome is not that of an attempt: a delay, an expiry.
     pub earlier: &'a [EarlierAttempt<'a>],
-    /// The time of the report.
+    /// When the report is made.
     pub now: UnixMillis,
     /// The time at which a delayed message expires.
     pub gives_up: UnixMillis,
@@ -50,15 +50,15 @@ pub struct DsnContext<'a> {
 /// The last attempt for a recipient, before the time of the report.
 #[derive(Debug, Clone, Copy)]
 pub struct EarlierAttempt<'a> {
-    /// The recipient's index in the envelope.
+    /// By position in the envelope.
     pub index: u32,
-    /// The time at which that attempt ended.
+    /// `Last-Attempt-Date` of the recipient (RFC 3464 §2.3.7).
     pub at: UnixMillis,
     /// The server, as [`Attempt::relay`], and its reply; `None` if none answered.
     pub answer: Option<(&'a str, &'a str)>,
 }
 
-/// A recipient in a report.
+/// What a report says of one recipient.
 struct Row<'a> {
     recipient: &'a Recipient,
     outcome: &'a Outcome,
@@ -77,14 +77,14 @@ impl Row<'_> {
     }
 }
 
-/// A report on some recipients of a message.
+/// Everything that the parts of a report are written from.
 struct Report<'a> {
     kind: DsnKind,
     original: &'a Message,
     rows: Vec<Row<'a>>,
     context: &'a DsnContext<'a>,
     id: QueueId,
-    /// The address that gets the report.
+    /// The reverse-path of the copies that the report is about.
     to: &'a Mailbox,
     /// True if a mailing list sent the message on: ENVID and RET of the message are not for its owner.
     is_of_list: bool,

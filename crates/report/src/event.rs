@@ -29,7 +29,7 @@ impl UnixMicros {
     }
 }
 
-/// An event.
+/// What the daemon tells its logs, metrics and history.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Event<'a> {
     /// A message is durable and queued.
@@ -62,14 +62,14 @@ pub enum Event<'a> {
     Held {
         /// Queue id of the message that is held.
         id: QueueId,
-        /// The reason to hold the message.
+        /// Who or what holds it, and why.
         reason: &'a str,
     },
     /// The client heard that a message is accepted, and it was discarded.
     Discarded {
-        /// The id that the client heard.
+        /// As in the reply; no message has it.
         id: QueueId,
-        /// The reverse-path.
+        /// Empty for `<>`.
         from: &'a str,
         /// The recipient, where only one of a message was discarded.
         to: Option<&'a str>,
@@ -80,7 +80,7 @@ pub enum Event<'a> {
     Notified {
         /// Queue id of the message that the notification is about.
         id: QueueId,
-        /// Queue id of the notification.
+        /// Queue id of the notification itself.
         notification: QueueId,
         /// The kind of the notification.
         kind: Notification,
@@ -93,7 +93,7 @@ pub enum Event<'a> {
     Connected {
         /// Address and port of the client.
         client: SocketAddr,
-        /// The kind of the listener: `mx`.
+        /// Such as `mx`.
         listener: &'a str,
     },
     /// A session has ended.
@@ -107,7 +107,7 @@ pub enum Event<'a> {
     SessionBroken {
         /// Address and port of the client.
         client: SocketAddr,
-        /// The cause.
+        /// Why the session broke.
         cause: SessionBreak,
         /// The last command: `RCPT`; `CONNECT` before the first one.
         after: &'a str,
@@ -128,7 +128,7 @@ pub enum Event<'a> {
     ClientTlsFailed {
         /// Address and port of the client.
         client: SocketAddr,
-        /// The error of the handshake.
+        /// As the TLS library says it.
         error: &'a str,
     },
     /// A TLS handshake with a next hop is done.
@@ -137,28 +137,28 @@ pub enum Event<'a> {
         relay: &'a str,
         /// `TLSv1.3:TLS_AES_256_GCM_SHA384`.
         cipher: &'a str,
-        /// The certificate was verified.
+        /// True if the certificate is trusted and names the host.
         is_verified: bool,
     },
     /// A destination cannot be reached, and is suspended.
     Suspended {
         /// Name of the destination: `mx:example.com`.
         destination: &'a str,
-        /// The outcome that suspends the destination.
+        /// The reply or the error of the last attempt.
         reason: &'a str,
         /// No host could be reached since then.
         since: UnixMillis,
-        /// The time of the next probe.
+        /// When the destination is tried again; `None` while it is being tried.
         until: Option<UnixMillis>,
     },
-    /// A destination is reached again.
+    /// A probe found the destination reachable again.
     Resumed {
         /// Name of the destination: `mx:example.com`.
         destination: &'a str,
     },
-    /// An operator changed messages.
+    /// An operator held, released, deleted or redirected messages.
     Operator {
-        /// The action: `hold`.
+        /// Such as `hold`.
         action: &'a str,
         /// Messages that were changed.
         messages: u64,
@@ -168,7 +168,7 @@ pub enum Event<'a> {
     },
     /// The daemon has started.
     Started {
-        /// The version of the program.
+        /// Such as `0.1.0`.
         version: &'a str,
         /// Messages in the queue.
         queued: u64,
@@ -188,7 +188,7 @@ pub enum Event<'a> {
     },
     /// A reload was refused: the former configuration stays in use.
     ReloadFailed {
-        /// The problem in one line.
+        /// Why it was refused, in one line: the configuration in use stays.
         reason: &'a str,
     },
     /// An operator changed a message, or ordered the end of recipients whose [`Event::Deleted`] or [`Event::Attempt`]
@@ -201,9 +201,9 @@ pub enum Event<'a> {
         id: QueueId,
         /// Address of the notification's recipient, without angle brackets.
         to: &'a str,
-        /// The text of the outcome.
+        /// The reply or the error of its last attempt.
         reason: &'a str,
-        /// The reason that no mail is made.
+        /// Why the postmaster gets no mail about it.
         why: NotMailed,
     },
 }
@@ -213,25 +213,25 @@ pub enum Event<'a> {
 pub struct Accepted<'a> {
     /// Queue id of the message that was accepted.
     pub id: QueueId,
-    /// The reverse-path; empty for `<>`.
+    /// Empty for `<>`.
     pub from: &'a str,
-    /// The number of recipients.
+    /// After expansion.
     pub recipient_count: u32,
     /// The size of the content, with the trace field of this server.
     pub size_bytes: u64,
-    /// The text form of [`mail::Origin`].
+    /// As [`mail::Origin`] is written.
     pub origin: &'a str,
     /// The value of the Message-ID field; empty if there is none that can stand in a log.
     pub message_id: &'a str,
-    /// The login that submitted the message.
+    /// `None` without a login.
     pub login: Option<&'a str>,
-    /// The sender requires TLS (RFC 8689).
+    /// `REQUIRETLS` was given (RFC 8689).
     pub requires_tls: bool,
     /// The time before which the message is not tried.
     pub release: Option<UnixMillis>,
     /// The deadline: `2026-11-21T06:25:54.048Z;R`.
     pub deliver_by: Option<&'a str>,
-    /// The priority (RFC 6710).
+    /// `MT-PRIORITY` (RFC 6710); `None` if it was not given.
     pub priority: Option<i8>,
 }
 
@@ -246,18 +246,18 @@ pub struct Changed<'a> {
     pub user: &'a str,
     /// The number of the operator's user, as the kernel says it.
     pub uid: u32,
-    /// The reason that the operator gave.
+    /// `None` if the operator gave none.
     pub reason: Option<&'a str>,
     /// What was changed, where the action does not say all: `<a@b.test> to <c@d.test>`.
     pub detail: Option<&'a str>,
 }
 
-/// The end of an attempt for one recipient.
+/// What an attempt has brought for one recipient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Status {
-    /// The next hop or the mailbox has it.
+    /// Delivered to the next hop or into the mailbox.
     Sent,
-    /// A new attempt will be made.
+    /// Another attempt will follow.
     Deferred,
     /// No attempt will be made.
     Bounced,
@@ -284,13 +284,13 @@ impl Status {
 pub struct Attempted<'a> {
     /// Queue id of the message that was tried.
     pub id: QueueId,
-    /// The reverse-path of the recipient.
+    /// Of the copy for this recipient, which a mailing list may have replaced.
     pub from: &'a str,
     /// Address of the recipient, without angle brackets.
     pub to: &'a str,
     /// The outcome.
     pub status: Status,
-    /// The enhanced status code.
+    /// Of the reply, or as the error is classified (RFC 3463).
     pub dsn: Enhanced,
     /// `mx.example.com[192.0.2.1]:25`, `unix:/run/lmtp`, `maildir`, or empty when no host was reached.
     pub relay: &'a str,
@@ -317,7 +317,7 @@ pub struct Attempted<'a> {
 pub struct Waiting<'a> {
     /// Queue id of the message that the recipient belongs to.
     pub id: QueueId,
-    /// The reverse-path of the recipient.
+    /// Of the copy for this recipient, which a mailing list may have replaced.
     pub from: &'a str,
     /// Address of the recipient, without angle brackets.
     pub to: &'a str,
@@ -329,14 +329,14 @@ pub struct Waiting<'a> {
     pub reason: &'a str,
     /// Time since the message was accepted.
     pub age_ms: u64,
-    /// The time of the next probe.
+    /// When the destination is tried again; `None` while it is being tried.
     pub until: Option<UnixMillis>,
     /// As in [`Attempted::index`].
     #[serde(deserialize_with = "later")]
     pub index: Option<u32>,
 }
 
-/// The kind of a notification.
+/// Who gets a notification, and of what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Notification {
     /// A bounce for the sender.
@@ -390,7 +390,7 @@ impl NotMailed {
     }
 }
 
-/// A rejection of an inbound session.
+/// A command that a client was refused, and what is known of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rejected<'a> {
     /// `192.0.2.1:1234`.
@@ -399,11 +399,11 @@ pub struct Rejected<'a> {
     pub stage: &'a str,
     /// The user name of a login that failed, as the client gave it.
     pub login: Option<&'a str>,
-    /// The reverse-path, once it is known.
+    /// `None` before MAIL.
     pub from: Option<&'a str>,
-    /// The recipient that the rejection is about.
+    /// `None` if the rejection is not about one recipient.
     pub to: Option<&'a str>,
-    /// The reply that the client got.
+    /// With its codes.
     pub reply: &'a str,
     /// The rule of the configuration that decided.
     pub rule: Option<&'a str>,

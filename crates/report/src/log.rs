@@ -16,12 +16,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The format of lines.
+/// How events become lines.
 #[derive(Debug, Clone)]
 pub enum Format {
-    /// One JSON object a line.
+    /// One JSON object for each event.
     Json,
-    /// The lines of Postfix.
+    /// Lines as Postfix logs them, which existing tools read.
     Postfix(Postfix),
 }
 
@@ -41,7 +41,7 @@ const NULL_DEVICE: u64 = 1 << 8 | 3;
 /// A log file. Lines that the disk cannot take are dropped and counted; the next line that can be written reports the
 /// count.
 pub struct LogFile {
-    /// The file; `None`: standard error.
+    /// `None` is standard error.
     path: Option<PathBuf>,
     format: Format,
     target: Target,
@@ -139,10 +139,10 @@ fn line_count(block: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', block).count() as u64
 }
 
-/// The file of a log.
+/// Where lines are written to.
 struct Target {
     to: Box<dyn Write + Send>,
-    /// The last line of the file is not whole.
+    /// A write was cut off: the next one begins with a line feed.
     is_torn: bool,
 }
 

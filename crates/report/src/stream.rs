@@ -27,7 +27,7 @@ const HEAD_BYTES: usize = 12;
 
 /// A destination of events: a log file, the history, counters. All its methods are called by one thread.
 pub trait Sink: Send {
-    /// Takes one event.
+    /// Writes one event. Called by the stream's thread only.
     fn write(&mut self, at: UnixMicros, event: &Event<'_>);
 
     /// Called after the events that were waiting, and every second while it returned true: there is work left.
@@ -84,7 +84,7 @@ struct Requests {
 }
 
 thread_local! {
-    /// The buffer of this thread.
+    /// Index of the buffer that this thread appends to.
     static OWN_BUFFER: usize = {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         NEXT.fetch_add(1, Ordering::Relaxed) % BUFFER_COUNT
@@ -211,7 +211,7 @@ impl Buffer {
     }
 }
 
-/// The thread that writes to the sinks.
+/// Drains the buffers, sorts the events by time and hands them to the sinks.
 struct Writer {
     shared: Arc<Shared>,
     sinks: Vec<Box<dyn Sink>>,

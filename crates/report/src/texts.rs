@@ -22,7 +22,7 @@ pub const LANGUAGES: [&str; 2] = ["en", "de"];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Texts(Vec<Language>);
 
-/// The templates of one language.
+/// All templates of one language.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Language {
     /// As in `Content-Language` (RFC 3282): `en`.
@@ -33,23 +33,23 @@ pub struct Language {
     reasons: BTreeMap<Box<str>, Box<str>>,
 }
 
-/// The template of one kind of notification.
+/// Subject and text of one kind of notification.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Notice {
     pub(crate) subject: Line,
     pub(crate) lines: Vec<Line>,
 }
 
-/// A fault in a file of templates.
+/// What is wrong in a file of templates, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateError {
     /// Counts from 1.
     pub line: usize,
     /// In characters, from 1.
     pub column: usize,
-    /// The fault, in a few words.
+    /// What is wrong, in a few words.
     pub what: String,
-    /// The correct form.
+    /// What would be right.
     pub help: String,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Display for TemplateError {
 impl std::error::Error for TemplateError {}
 
 impl Default for Texts {
-    /// English.
+    /// The English texts that are part of the program.
     fn default() -> Self {
         Self(Language::embedded("en").into_iter().collect())
     }

@@ -7,7 +7,7 @@ use mail::{ForwardPath, Mailbox, Notify, Recipient, ReturnPath, ReversePath};
 pub enum Role<'o> {
     /// The only target of aliases (RFC 3461 §5.2.7.2).
     Single,
-    /// One of several targets (§5.2.7.3).
+    /// One of several targets of an alias (RFC 3461 §5.2.7.3).
     OneOfSeveral,
     /// A member of a list with this owner (§5.2.7.1).
     OfList(&'o Mailbox),

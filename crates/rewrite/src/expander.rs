@@ -24,7 +24,7 @@ const WAITING_MAX: usize = 1_000;
 /// Comparing with so many questions is cheaper than a hash set of them.
 const FEW_QUESTIONS: usize = 16;
 
-/// The rules of expansion.
+/// What is configured of expansion; most switches avoid questions that nothing would answer.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// The separator of a detail; none: local parts have no detail.
@@ -64,14 +64,14 @@ impl Settings {
     }
 }
 
-/// A question to the driver.
+/// What the expander has to know next; the driver asks maps and files.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Question {
     /// The value of this key in the canonical maps: an address, a name without a domain, or a domain behind an `@`.
     Canonical(Box<str>),
     /// The value of this key in the virtual maps, of the same forms.
     Virtual(Box<str>),
-    /// The value of this name in the alias maps.
+    /// The targets of this local part in the alias maps.
     Alias(Box<str>),
     /// Any value if this domain, which is not listed by name, is local.
     Domain(Box<str>),
@@ -80,18 +80,18 @@ pub enum Question {
     /// Any value if mail for this address, in lower case, can be delivered: a mailbox on this machine can have its name, or
     /// it goes elsewhere.
     Mailbox(Box<str>),
-    /// The content of this `:include:` file.
+    /// The text of this `:include:` file.
     Include(Box<str>),
 }
 
-/// The answer to a question.
+/// What the driver has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// The value of the key, or the content of the file.
     Value(Box<str>),
-    /// There is none.
+    /// The map has no such key, or the file does not exist.
     Absent,
-    /// The look-up failed, for this reason.
+    /// Not known: the look-up failed, for this reason.
     Failed(Box<str>),
 }
 
@@ -100,18 +100,18 @@ pub enum Found {
 pub struct Answers(foldhash::HashMap<Question, Found>);
 
 impl Answers {
-    /// Adds the answer to a question.
+    /// Adds an answer, before the next [`Expander::step`].
     pub fn add(&mut self, question: Question, found: Found) {
         self.0.insert(question, found);
     }
 }
 
-/// The next step of an expansion.
+/// What the driver has to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Answer these questions, and call [`Expander::step`] again.
     Ask(Vec<Question>),
-    /// The expansion is complete.
+    /// Every target was found.
     Done(Expanded),
     /// The address is local, and there is no such user or alias.
     NoSuchUser,
@@ -119,7 +119,7 @@ pub enum Step {
     Failed(Trouble),
 }
 
-/// The recipients that take the place of one.
+/// The mailboxes, programs and files that one recipient stands for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Expanded {
     recipients: Vec<(Mailbox, Option<LinkId>)>,
@@ -137,7 +137,7 @@ impl Expanded {
         Self { recipients: vec![(mailbox, None)], targets, ..Self::default() }
     }
 
-    /// The recipients, each once.
+    /// Returns the recipients; each mailbox is in it once.
     pub fn recipients(&self) -> impl ExactSizeIterator<Item = &Mailbox> {
         self.recipients.iter().map(|(mailbox, _)| mailbox)
     }
@@ -166,14 +166,14 @@ impl Expanded {
     }
 }
 
-/// One address on its way.
+/// An address that is not expanded yet.
 #[derive(Debug, Clone)]
 struct Address {
     mailbox: Mailbox,
-    /// Of [`key`].
+    /// [`key`] of the mailbox: an address is expanded once.
     key: Box<str>,
     stage: Stage,
-    /// The alias that led here.
+    /// `None` for the address that the client gave.
     from: Option<LinkId>,
     depth: u8,
 }
@@ -187,13 +187,13 @@ enum Stage {
     User,
 }
 
-/// A file of targets that has to be read.
+/// A file whose targets are to be added.
 #[derive(Debug, Clone)]
 struct Include {
     path: Box<str>,
-    /// The alias that names the file: an address.
+    /// The alias with the `:include:`.
     from: LinkId,
-    /// The domain of its names.
+    /// Added to names without a domain.
     domain: Box<str>,
     depth: u8,
 }
@@ -204,7 +204,7 @@ enum Item {
     Include(Include),
 }
 
-/// Expands one recipient.
+/// Expands one recipient, step by step; asks the driver what it has to know.
 #[derive(Debug, Clone)]
 pub struct Expander<'s> {
     settings: &'s Settings,
@@ -268,11 +268,11 @@ impl<'k> Asking<'k> {
     }
 }
 
-/// The end of an address.
+/// What became of an address.
 enum Advanced {
     /// Targets took the place of the address.
     Replaced,
-    /// The address is a recipient.
+    /// Nothing replaces it: the address is a recipient.
     Recipient,
 }
 

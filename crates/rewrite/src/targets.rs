@@ -6,7 +6,7 @@ use std::fmt;
 /// The file of an alias whose mail is discarded, as by every other server: nothing is appended, and no key has to permit it.
 pub const NULL_DEVICE: &str = "/dev/null";
 
-/// One target of an alias.
+/// What an alias may lead to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// `user@example.com`.
@@ -25,14 +25,14 @@ pub enum Target {
     File(Box<str>),
 }
 
-/// A text that is no list of targets.
+/// What is wrong with a list of targets, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetError {
     /// Bytes of the text before the place of the fault.
     pub at: usize,
-    /// The fault, in a few words.
+    /// What is wrong, in a few words.
     pub what: &'static str,
-    /// The correct form.
+    /// What would be right.
     pub help: &'static str,
 }
 

@@ -24,18 +24,18 @@ pub struct Host {
     pub addresses: Vec<SocketAddr>,
 }
 
-/// The settings of the router.
+/// What the router knows of this server.
 #[derive(Debug, Clone)]
 pub struct RouterSettings {
     /// The name of this server: mail is never sent there by MX.
     pub hostname: String,
-    /// The addresses at which this server listens.
+    /// Where this server listens: a host with one of them is this server itself.
     pub listening: Vec<SocketAddr>,
-    /// The port of mail exchangers.
+    /// `delivery.mx_port`: 25, since only tests need another one.
     pub mx_port: u16,
 }
 
-/// Finds hosts.
+/// Finds the hosts of a destination, in the order in which to try them.
 pub struct Router {
     dns: Arc<Dns>,
     settings: RouterSettings,
@@ -44,7 +44,7 @@ pub struct Router {
 }
 
 impl Router {
-    /// A router over this resolver.
+    /// Returns a router that asks this resolver.
     pub fn new(dns: impl Into<Arc<Dns>>, settings: RouterSettings) -> Self {
         Self { dns: dns.into(), settings, turn: AtomicU64::new(u64::from(std::process::id())) }
     }

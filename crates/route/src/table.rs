@@ -6,13 +6,13 @@ use std::{fmt, sync::Arc};
 /// Says of a domain, given as [`mail::Domain::key`], and of a sender, if it is known, whether a rule is for them.
 pub type DomainMatcher = Box<dyn Fn(&str, Option<&ReversePath>) -> bool + Send + Sync>;
 
-/// A route for the mail of some domains.
+/// Where the mail of some domains goes.
 pub struct Rule {
     /// Whether the rule is for a domain and a sender.
     pub matches: DomainMatcher,
     /// The next hop; `None` is the mail exchangers of the recipient's domain.
     pub next_hop: Option<NextHop>,
-    /// The use of TLS towards the next hop.
+    /// How TLS is used towards the next hop.
     pub tls: TlsMode,
     /// The name of the route, if it has settings of its own for connections.
     pub route: Option<Arc<str>>,

@@ -56,7 +56,7 @@ pub fn restrict(rules: &Rules) -> Result<Option<Lacking>, String> {
     Ok(lacking(status.landlock))
 }
 
-/// A file has no rights of folders.
+/// Leaves out rights that only folders have, if the path is a file.
 fn for_kind(path: &Path, access: BitFlags<AccessFs>) -> BitFlags<AccessFs> {
     if path.is_dir() { access } else { access & AccessFs::from_file(FILES) }
 }

@@ -37,7 +37,7 @@ const KERNEL: [&str; 7] = [
 /// PostgreSQL's port, if the connection names none.
 const POSTGRES: u16 = 5432;
 
-/// MySQL's.
+/// Of MySQL and MariaDB.
 const MYSQL: u16 = 3306;
 /// Ports of other mail servers: SMTP, submission with TLS, submission, and what providers offer besides.
 const MAIL_PORTS: [u16; 4] = [25, 465, 587, 2525];
@@ -61,11 +61,11 @@ pub struct Rules {
 /// Something that settings need, and rules do not permit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Needed {
-    /// A file or folder to read.
+    /// To read: a file, or a folder with everything in it.
     Read(PathBuf),
-    /// A folder to write in.
+    /// To write and make files in.
     Write(PathBuf),
-    /// A port to connect to.
+    /// To connect to, over TCP.
     Port(u16),
 }
 
@@ -280,7 +280,7 @@ pub fn fixed_folder(template: &str) -> PathBuf {
     Path::new(&fixed[..fixed.rfind('/').map_or(0, |at| at + 1)]).components().collect()
 }
 
-/// Returns the lists that a file of aliases includes.
+/// Returns the `:include:` files that a file of aliases names, as far as it can be read.
 pub fn included_lists(file: &Path) -> Vec<PathBuf> {
     const WORD: &str = ":include:";
     let text = fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();

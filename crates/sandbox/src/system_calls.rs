@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, env::consts::ARCH};
 /// The treatment of a system call that is not permitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The call fails with EPERM.
+    /// The call fails with EPERM, and the process goes on.
     Fail,
     /// The call is made, and the kernel's audit log records it.
     Record,

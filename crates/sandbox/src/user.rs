@@ -14,7 +14,7 @@ use std::{fmt, fs, io};
 /// A user with its groups, as a process has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The name, for messages.
+    /// For messages.
     pub name: Box<str>,
     /// User id.
     pub uid: u32,

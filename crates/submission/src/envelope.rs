@@ -68,7 +68,7 @@ impl Refusal {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    /// The version of this format: 1.
+    /// Version of the format: 1, the only one.
     pub postrider: u32,
     /// Bytes of content that follow the line.
     pub size_bytes: u64,
@@ -78,7 +78,7 @@ pub struct Header {
     pub verbatim: bool,
     /// Reverse-path without brackets.
     pub sender: String,
-    /// The recipients; at least one.
+    /// At least one.
     pub recipients: Vec<HeaderRecipient>,
     /// `7bit`, `8bitmime` or `binarymime`.
     pub body: String,
@@ -90,11 +90,11 @@ pub struct Header {
     pub envid: Option<String>,
 }
 
-/// One forward-path as it is written.
+/// A recipient, as in RCPT.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeaderRecipient {
-    /// The address without brackets.
+    /// Without brackets.
     pub address: String,
     /// `never`, or some of `success`, `failure`, `delay` with commas; not given for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,7 +137,7 @@ impl Header {
         }
     }
 
-    /// The line, with its LF.
+    /// Returns the header as one line of JSON, with its LF.
     pub fn to_line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).expect("strings and numbers are always JSON");
         line.push(b'\n');

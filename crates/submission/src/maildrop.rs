@@ -149,7 +149,7 @@ pub enum Unreadable {
     Later(String),
 }
 
-/// A dropped message.
+/// A file in the drop directory, and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
     /// Id of the user who owns the file.

@@ -18,7 +18,7 @@ use tokio::{sync::watch, task::spawn_blocking};
 
 /// The most files that are passed over silently; what comes beyond them is not reported either.
 const PASSED_OVER_MAX: usize = 1000;
-/// Files looked at in a round.
+/// More wait for the next round.
 const FILES_A_ROUND: usize = 500;
 /// Users about whom something is noted.
 const USERS_MAX: usize = 4096;
@@ -37,7 +37,7 @@ pub struct Waiting {
     pub reason: Option<String>,
     /// Directories that local users have left there, and that cannot be removed.
     pub directories: u64,
-    /// The user who has most of them.
+    /// The user who has left most of these directories; `None` without any.
     pub directories_of: Option<u32>,
 }
 
@@ -61,7 +61,7 @@ enum Disposition {
     TakenIn,
     /// There is no message in it, or not yet.
     Skipped,
-    /// The daemon takes nothing now.
+    /// The daemon cannot take the message now: the file stays.
     Refused,
 }
 

@@ -19,9 +19,9 @@ use std::{
 /// The result of a submission that reached the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Submitted {
-    /// Durable.
+    /// The message is durable, with this queue id.
     Accepted(QueueId),
-    /// The daemon says no.
+    /// The message was not taken, for this reason.
     Refused(Refusal),
 }
 

@@ -22,20 +22,20 @@ use tokio::{
 
 /// Connections served at a time.
 const CONNECTIONS_MAX: usize = 256;
-/// And of one user.
+/// The same for one user.
 const CONNECTIONS_PER_USER: usize = 64;
 /// Content in memory at a time, of all connections, beside the largest message.
 const MEMORY_KIB: usize = 64 * 1024;
 /// Silence allowed.
 const IO_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The daemon's answer.
+/// What the daemon answers to a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
     /// Durable under this queue id.
     Accepted(Id),
-    /// Not taken.
+    /// The message was not taken, and has to be kept.
     Refused(Refusal),
 }
 
@@ -45,7 +45,7 @@ struct Shared<T> {
     memory_kib: Semaphore,
 }
 
-/// Connections of each user.
+/// Open connections by user id.
 type Users = Arc<Mutex<HashMap<u32, usize>>>;
 
 /// Serves until it is dropped. Larger messages than `message_bytes_max` are refused.

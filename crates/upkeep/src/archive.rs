@@ -23,14 +23,14 @@ const END_BYTES_MAX: u64 = 1 << 10;
 const NAME_BYTES_MAX: u64 = 8192;
 /// Names of lists of checksums begin with it.
 const CHECKSUMS: &str = "checksums/";
-/// The name of the last entry.
+/// The last entry: an archive without it is not whole.
 const END: &str = "end.json";
 /// An entry that is longer takes memory as it is read, and not as its header says.
 const TRUSTED_BYTES: u64 = 1 << 20;
 /// Octets that are read at once of an entry that is not kept in memory.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Writes an archive.
+/// Writes a compressed tar archive with a checksum for each entry.
 pub(crate) struct ArchiveWriter<W: Write> {
     tar: tar::Builder<zstd::Encoder<'static, W>>,
     time_seconds: u64,
@@ -114,10 +114,10 @@ struct End {
     entries: u64,
 }
 
-/// The reason why an archive cannot be used.
+/// Why an archive cannot be used.
 #[derive(Debug)]
 pub(crate) enum Unusable {
-    /// The file cannot be read.
+    /// The system could not read the file.
     Io(io::Error),
     /// The file is something else, or not what was written.
     Broken(String),
@@ -132,12 +132,12 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// An entry of an archive.
+/// An entry that was read from an archive.
 #[derive(Debug)]
 pub(crate) struct ArchiveEntry {
     /// A relative path without `..`.
     pub(crate) name: String,
-    /// The number of its octets.
+    /// Octets of its content.
     pub(crate) size_bytes: u64,
     /// Its octets; none of an entry of which only the checksum was asked for.
     pub(crate) bytes: Vec<u8>,

@@ -11,7 +11,7 @@ use control::{
 use mail::UnixMillis;
 use std::{collections::BTreeMap, io};
 
-/// The result of a request for many messages.
+/// What the daemon, or the spools, said to a request for many messages.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// Number of messages.
@@ -89,7 +89,7 @@ pub fn list(
     }
 }
 
-/// Counts the selected messages.
+/// Counts the selected messages, in the daemon or in the spools if it does not run.
 pub fn count(settings: &Settings, selection: &Selection) -> Result<Answer, CliError> {
     let nobody = &mut |_| Ok(());
     match Client::connect(&settings.control.socket) {

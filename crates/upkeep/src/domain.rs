@@ -70,7 +70,7 @@ pub fn run(args: &CheckArgs, settings: &Settings, out: &mut dyn Write) -> Result
     Ok(report.code())
 }
 
-/// A domain, and whom to ask about it.
+/// Which domain is checked, and with what.
 struct Check<'a> {
     dns: &'a Dns,
     settings: &'a Settings,

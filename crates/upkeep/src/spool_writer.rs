@@ -10,11 +10,11 @@ use tokio::runtime::Runtime;
 /// A disk that is behind is asked again after this.
 const BEHIND: Duration = Duration::from_millis(5);
 
-/// A message whose content comes beside it.
+/// A message to be written, without its content.
 pub struct NewMessage {
     /// Envelope and origin.
     pub message: Message,
-    /// One for each recipient of the envelope.
+    /// Parallel to the envelope's recipients.
     pub recipients: Vec<RecipientState>,
     /// Why it is held, if it is.
     pub held: Option<Box<str>>,

@@ -2,12 +2,12 @@
 
 use mail::{Notify, Origin};
 
-/// The kind of a report.
+/// What a report (DSN) tells its reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DsnKind {
-    /// The recipient failed for good.
+    /// Delivery has failed, and no attempt follows.
     Failed,
-    /// The message is late, and still tried.
+    /// The message is late; attempts go on.
     Delayed,
     /// The message was delivered, and the sender asked for a report.
     Delivered,
@@ -34,7 +34,7 @@ impl DsnKind {
         Self::DoubleBounce,
     ];
 
-    /// The *Action* field (RFC 3464 §2.3.3).
+    /// Returns the value of `Action` (RFC 3464 §2.3.3).
     pub(super) fn action(self) -> &'static str {
         match self {
             Self::Failed | Self::DoubleBounce => "failed",
@@ -45,7 +45,7 @@ impl DsnKind {
         }
     }
 
-    /// The section of a file of templates.
+    /// Returns the name of its section in files of templates.
     pub(crate) fn section(self) -> &'static str {
         match self {
             Self::DoubleBounce => "double-bounce",
@@ -70,7 +70,7 @@ impl DsnKind {
         matches!(self, Self::Failed | Self::DoubleBounce)
     }
 
-    /// The origin of a report.
+    /// Returns the origin of a report of this kind: a double bounce must not bounce again.
     pub(super) fn origin(self) -> Origin {
         if self == Self::DoubleBounce { Origin::DoubleBounce } else { Origin::Dsn }
     }

@@ -12,14 +12,14 @@ use std::fmt::Write as _;
 
 /// The most failures that a summary lists: the others are in the history.
 const LISTED_MAX: usize = 100;
-/// The most of a reason that is listed.
+/// Octets of one reason that the summary quotes.
 const REASON_MAX_BYTES: usize = 300;
 
 /// Notifications that failed, and about which the postmaster has got no mail.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unmailed {
     count: u64,
-    /// The time of the first.
+    /// When the first of them failed.
     since: UnixMillis,
     listed: Vec<Failure>,
 }

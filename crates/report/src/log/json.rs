@@ -207,7 +207,7 @@ enum JsonLine<'a> {
     },
 }
 
-/// A queue id as text.
+/// Written as its 13 characters.
 struct Id(QueueId);
 
 impl Serialize for Id {

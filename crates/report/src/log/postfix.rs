@@ -46,7 +46,7 @@ fn escape_from(begin: usize, out: &mut Vec<u8>) {
     );
 }
 
-/// Calls `line` with each line of an event.
+/// Calls `line` with each line that Postfix logs for such an event.
 pub(super) fn lines(event: &Event<'_>, line: Line<'_>) {
     match *event {
         Event::Accepted(accepted) => accepted_lines(&accepted, line),

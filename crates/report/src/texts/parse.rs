@@ -20,7 +20,7 @@ struct Section<'t> {
 /// Faults of one file that are told at once.
 const FAULTS_MAX: usize = 20;
 
-/// The faults of a file.
+/// All faults of one file, so that they are reported together.
 type Faults = Vec<TemplateError>;
 
 fn error(line: usize, what: impl Into<String>, help: impl Into<String>) -> TemplateError {
@@ -122,7 +122,7 @@ fn sections<'t>(text: &'t str, faults: &mut Faults) -> Vec<Section<'t>> {
     sections
 }
 
-/// Reads a section into a language.
+/// Compiles one section, and notes its faults.
 fn read(language: &mut Language, section: &Section<'_>, faults: &mut Faults) {
     let Section { name, number, lines } = section;
     if lines.is_empty() {
@@ -211,7 +211,7 @@ fn has(lines: &[Line], placeholder: Placeholder) -> bool {
     lines.iter().any(|line| line.has(placeholder))
 }
 
-/// A line without placeholders.
+/// Returns the text of a line that may have no placeholders.
 fn plain((number, text): (usize, &str), faults: &mut Faults) -> String {
     let line = Line::parse(text.trim(), number, &[], faults);
     line.fill(|_| "".into()).unwrap_or_default()

@@ -2,14 +2,14 @@
 
 use super::TemplateError;
 
-/// A placeholder, `{name}` in a template.
+/// What `{name}` in a template stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placeholder {
-    /// The name of this server.
+    /// This server's host name.
     Hostname,
-    /// The address of the postmaster.
+    /// Where readers can ask.
     Postmaster,
-    /// The address that the notification goes to.
+    /// Who gets the notification.
     Sender,
     /// The time at which the message was accepted.
     Arrived,
@@ -31,9 +31,9 @@ pub(crate) enum Placeholder {
     Given,
     /// The sentences of the section `reason` for the status.
     Reason,
-    /// The status code, such as 5.1.1.
+    /// Such as 5.1.1.
     Status,
-    /// The host that answered.
+    /// Host name of the server that answered.
     Server,
     /// The answer of a host.
     Reply,
@@ -49,9 +49,9 @@ use Placeholder::{
 /// Placeholders of the sections for whole notifications.
 pub(super) const OF_MESSAGE: [Placeholder; 10] =
     [Hostname, Postmaster, Sender, Arrived, Expires, Deadline, Id, Subject, List, Recipients];
-/// Placeholders of a subject.
+/// Those that a subject may have.
 pub(super) const OF_SUBJECT: [Placeholder; 2] = [Hostname, Id];
-/// Placeholders of the section for a recipient.
+/// Those that the section of a recipient may have.
 pub(super) const OF_RECIPIENT: [Placeholder; 7] = [Address, Given, Reason, Status, Server, Reply, Remark];
 
 impl Placeholder {
@@ -84,7 +84,7 @@ enum Piece {
     Placeholder(Placeholder),
 }
 
-/// One line of a template.
+/// One line of a template, split into text and placeholders.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Line(Vec<Piece>);
 

@@ -2,11 +2,11 @@
 
 use mail::Mailbox;
 
-/// The place of an alias in [`Links`].
+/// Index in [`Links`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LinkId(u32);
 
-/// A tree of aliases.
+/// The aliases that led to each address, back to the one that the client gave.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Links {
     all: Vec<(Box<str>, Option<LinkId>)>,
@@ -40,7 +40,7 @@ impl Links {
         None
     }
 
-    /// The text of an alias.
+    /// Returns the alias as it was written.
     pub(super) fn text(&self, id: LinkId) -> &str {
         &self.all[id.0 as usize].0
     }

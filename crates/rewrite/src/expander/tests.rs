@@ -9,12 +9,12 @@ struct Tables {
     canonical: BTreeMap<String, String>,
     r#virtual: BTreeMap<String, String>,
     aliases: BTreeMap<String, String>,
-    /// Domains in a map.
+    /// Local domains that only a map has.
     domains: Vec<String>,
     users: Vec<String>,
     no_mailbox: Vec<String>,
     includes: BTreeMap<String, String>,
-    /// Questions that fail.
+    /// Questions that are answered with a failure.
     broken: Vec<Question>,
 }
 
@@ -91,7 +91,7 @@ fn run_with(settings: &Settings, tables: &Tables, recipient: &str) -> Step {
     }
 }
 
-/// The recipients, sorted, or the fault.
+/// Returns the recipients in alphabetical order.
 fn run(tables: &Tables, recipient: &str) -> Result<Vec<String>, Trouble> {
     match run_with(&settings(), tables, recipient) {
         Step::Done(expanded) => {

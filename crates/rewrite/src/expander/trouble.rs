@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// A fault of maps, aliases or files.
+/// Why a recipient cannot be expanded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
-    /// A look-up failed, for this reason.
+    /// A map or a file could not be read now.
     LookUp(Box<str>),
-    /// An address or file leads back to itself.
+    /// This address or file leads back to itself.
     Loop(Box<str>),
     /// Too many aliases lead to one another.
     TooDeep {
@@ -16,37 +16,37 @@ pub enum Trouble {
         /// How many levels are permitted.
         limit: u8,
     },
-    /// The recipient has too many targets.
+    /// One more target than permitted.
     TooMany {
         /// The alias whose target was one too many, or the included file with line and column.
         alias: Box<str>,
         /// How many targets are permitted.
         limit: usize,
     },
-    /// The value of a key is not usable.
+    /// A value that is no list of targets, or no address.
     Value {
         /// The key, or the path of an included file with line and column.
         key: Box<str>,
-        /// The fault, and the correct form.
+        /// What is wrong, and what would be right.
         what: Box<str>,
     },
     /// A program or file, which an alias must not name.
     NotAllowed {
         /// The alias that names the target, or the included file with line and column.
         alias: Box<str>,
-        /// The target as it is written.
+        /// As it is written in the list.
         target: Box<str>,
     },
-    /// A local user who does not exist.
+    /// A target in a local domain that no user has.
     NoSuchTarget {
-        /// The alias that names the user.
+        /// The alias with that target.
         alias: Box<str>,
         /// The address that does not exist.
         target: Box<str>,
     },
-    /// An `:include:` file that cannot be used.
+    /// A file that could not be read, or has faults.
     Include {
-        /// The path of the file.
+        /// As the alias names it.
         path: Box<str>,
         /// Why the file cannot be used.
         why: Box<str>,

@@ -10,16 +10,16 @@ use tokio::{
 /// A question about a client waits so long for its turn; then the name of the client is unknown for now.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The use of the questions of one kind.
+/// How many questions of one kind are open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuestionCount {
     /// Questions that are asked now.
     pub used: usize,
-    /// The most that may be asked.
+    /// One more has to wait.
     pub max: usize,
 }
 
-/// Questions of one kind.
+/// Limits how many questions of one kind are open.
 #[derive(Debug)]
 pub(crate) struct Questions {
     permits: Semaphore,

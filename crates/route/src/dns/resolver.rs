@@ -27,12 +27,12 @@ const RECORDS_MAX: usize = 100;
 /// Aliases that are followed from one name to the next. The resolver follows as many by itself.
 const ALIASES_MAX: usize = 8;
 
-/// The settings of look-ups.
+/// How questions are put to name servers.
 #[derive(Debug, Clone)]
 pub struct DnsSettings {
     /// The servers; if empty, those of /etc/resolv.conf, also after it has changed.
     pub name_servers: Vec<SocketAddr>,
-    /// The time limit for one answer.
+    /// For one answer; then the question is asked again.
     pub timeout: Duration,
     /// The number of times that a question is asked.
     pub attempts: usize,
@@ -44,12 +44,12 @@ pub struct DnsSettings {
     pub client_questions_max: usize,
 }
 
-/// The result of a look-up.
+/// What the DNS says of a name. A failure is an error and no `Lookup`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lookup<T> {
     /// There are records.
     Found(T),
-    /// The name exists, with other records.
+    /// The name exists, without records of the type.
     NoData,
     /// There is no such name.
     NxDomain,
@@ -308,7 +308,7 @@ async fn lookup<P: ConnectionProvider, T>(
     }
 }
 
-/// As [`lookup`].
+/// As [`lookup`], for a parsed name.
 async fn lookup_name<P: ConnectionProvider, T>(
     source: &Source<P>,
     questions: &Questions,
@@ -347,7 +347,7 @@ async fn lookup_name<P: ConnectionProvider, T>(
 
 /// The meaning of an answer without the records that were asked for.
 enum Absence {
-    /// NXDOMAIN.
+    /// NXDOMAIN: no record of any type exists.
     NxDomain,
     /// NODATA, as a server says it that is responsible for the name or has asked one (RFC 2308 §2.2).
     NoData,

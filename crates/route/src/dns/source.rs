@@ -46,7 +46,7 @@ impl<P: ConnectionProvider> Source<P> {
     }
 }
 
-/// The resolver of a resolv.conf file.
+/// Name servers from a resolv.conf file, which is read again when it changes.
 pub(crate) struct ResolvConf<P: ConnectionProvider> {
     path: PathBuf,
     build: Build<P>,

@@ -29,7 +29,7 @@ const SLACK: u64 = 2;
 pub struct Quota {
     /// How many messages may wait at once.
     pub messages: u64,
-    /// The most octets of all messages together.
+    /// Octets that they may take together.
     pub bytes: u64,
 }
 
@@ -160,7 +160,7 @@ fn each_file(dir: &Path, mut each: impl FnMut(&Path, &Metadata)) -> io::Result<(
     Ok(())
 }
 
-/// A hole takes no room.
+/// Returns the room on the disk: holes in a file take none.
 fn bytes_of(found: &Metadata) -> u64 {
     found.blocks() * 512
 }

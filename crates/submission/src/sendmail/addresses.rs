@@ -19,7 +19,7 @@ pub fn qualify(text: &str, hostname: &str) -> Option<String> {
     (!bare.is_empty()).then_some(out)
 }
 
-/// Returns whether the address has a domain.
+/// Returns whether an `@` follows the local part.
 pub fn has_domain(address: &str) -> bool {
     let local_end = if address.starts_with('"') { end_of_quotes(address).unwrap_or(0) } else { 0 };
     address[local_end..].contains('@')
@@ -35,7 +35,7 @@ fn read(text: &str) -> Result<Vec<(String, usize)>, String> {
     Ok(list.addresses)
 }
 
-/// An address while it is being read.
+/// What was read of one address of a list.
 #[derive(Default)]
 struct Item {
     /// Words so far: a display name, or an address without brackets.
@@ -44,9 +44,9 @@ struct Item {
     is_phrase: bool,
     /// White space or a comment came behind the last word.
     gap: bool,
-    /// The end of the last word in the text.
+    /// Offset behind the last word.
     end: usize,
-    /// The address in angle brackets.
+    /// What stood in angle brackets; `None` without them.
     angle: Option<String>,
 }
 

@@ -29,9 +29,9 @@ pub fn read(stdin: &mut dyn BufRead, ignore_dots: bool, max_bytes: u64) -> Resul
 
 /// The author of a message, for fields that are missing.
 pub struct LocalUser<'a> {
-    /// The reverse-path; empty for the null one.
+    /// Empty for the null reverse-path.
     pub address: &'a str,
-    /// The user's name on this machine.
+    /// Login name of the user.
     pub user: &'a str,
     /// The user's name among people; may be empty.
     pub full_name: &'a str,
@@ -39,7 +39,7 @@ pub struct LocalUser<'a> {
     pub hostname: &'a str,
 }
 
-/// A message in two parts.
+/// A message, split for changes of its header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedMessage {
     /// Each with its line ends and continuation lines.

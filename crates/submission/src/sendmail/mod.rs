@@ -28,7 +28,7 @@ use std::{
 use user::User;
 pub use user::name as user_name;
 
-/// The command that the program acts as.
+/// Which command the program was called as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applet {
     /// `sendmail`.
@@ -93,20 +93,20 @@ pub trait Commands {
     fn check_aliases(&self, settings: &Settings, out: &mut dyn Write) -> Result<Exit, CommandError>;
 }
 
-/// The way of mail for an address.
+/// Where mail for an address would go, as `sendmail -bv` says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
     /// The recipients and their next hops, in words.
     To(String),
     /// The reply with which a route refuses mail for the address.
     Refused(String),
-    /// A local address that no user has.
+    /// The address is local, and no user has it.
     NoSuchUser,
     /// The reason why the address cannot be expanded now.
     Failed(String),
 }
 
-/// Runs one of the commands.
+/// Runs the command that the program was called as, and returns its exit code.
 pub fn run(applet: Applet, arguments: &[OsString], commands: &dyn Commands) -> ExitCode {
     let ended = Options::parse(arguments).map_err(|text| CommandError::new(Exit::Usage, text)).and_then(
         |mut options| {
@@ -177,7 +177,7 @@ fn deliver(options: &Options, settings: &Settings) -> Result<Exit, CommandError>
     Ok(Exit::Ok)
 }
 
-/// One envelope for each thousand recipients.
+/// Splits an envelope with more recipients than one transaction takes.
 fn split(mut envelope: Envelope) -> Vec<Envelope> {
     let recipients = std::mem::take(&mut envelope.recipients);
     let with = |part: &[Recipient]| Envelope { recipients: part.to_vec(), ..envelope.clone() };
@@ -237,7 +237,7 @@ fn sender(options: &Options, settings: &Settings, user: &User) -> Result<Reverse
         .map_err(|why| data_error(format!("sender <{text}>: {why}")))
 }
 
-/// A bare user name is one of this machine's.
+/// Adds the host name to a user name without a domain.
 fn qualified(address: &str, settings: &Settings) -> String {
     if addresses::has_domain(address) {
         address.to_owned()

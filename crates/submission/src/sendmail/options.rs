@@ -7,7 +7,7 @@ use control::{Id, Selection};
 use mail::{BodyType, Notify, Ret};
 use std::{ffi::OsString, path::PathBuf};
 
-/// The action that the options request.
+/// What the options ask the program to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// `-bm`: take in a message.
@@ -36,21 +36,21 @@ pub(crate) struct Options {
     pub(crate) from_header: bool,
     /// `-i`: a lone dot does not end the message.
     pub(crate) ignore_dots: bool,
-    /// `-v`.
+    /// `-v`: what becomes of the message is written to standard error.
     pub(crate) verbose: bool,
-    /// `-f`, `-r`.
+    /// `-f` and `-r`: the reverse-path.
     pub(crate) sender: Option<String>,
-    /// `-F`.
+    /// `-F`: the name in From, where the message has no From.
     pub(crate) full_name: Option<String>,
-    /// `-B`.
+    /// `-B`: the type of the body.
     pub(crate) body: Option<BodyType>,
-    /// `-N`.
+    /// `-N`: which DSNs are wanted.
     pub(crate) notify: Notify,
-    /// `-R`.
+    /// `-R`: what a DSN returns of the message.
     pub(crate) ret: Option<Ret>,
-    /// `-V`.
+    /// `-V`: the envelope id.
     pub(crate) envid: Option<Box<str>>,
-    /// `-C`.
+    /// `-C`: the configuration file.
     pub(crate) config: Option<PathBuf>,
     pub(crate) recipients: Vec<String>,
 }
@@ -123,7 +123,7 @@ pub const DOCS: [(&str, &str); 22] = [
     ("-oem", "Ignored, as other -o options and -A, -G, -L, -O, -U, -X, -h, -m, -n and -p."),
 ];
 
-/// Returns the text of `--help`.
+/// Returns what `--help` prints.
 pub(crate) fn help() -> String {
     let mut text = "Usage: sendmail [options] [recipients]\n       mailq\n       newaliases\n\n".to_owned();
     for (option, what) in DOCS {

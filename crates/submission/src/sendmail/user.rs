@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// A user of this machine.
+/// The names of the user who runs the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct User {
     /// Such as `root`; the number when the user has no name.
@@ -25,7 +25,7 @@ impl User {
     }
 }
 
-/// The name of the user with this number.
+/// Returns the login name of the user with this id; `None` if there is none.
 pub fn name(uid: u32) -> Option<String> {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     find(&passwd, uid).map(|user| user.name)

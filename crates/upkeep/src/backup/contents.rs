@@ -6,9 +6,9 @@ use spool::Totals;
 
 /// The version of the format that is written; a later version reads the earlier ones.
 pub(super) const FORMAT: u32 = 1;
-/// The first member: [`About`].
+/// First member of the archive: [`About`].
 pub(super) const ABOUT: &str = "postrider-backup.json";
-/// The last member: [`Summary`].
+/// Last member of the archive: [`Summary`].
 pub(super) const SUMMARY: &str = "summary.json";
 /// The folder of the configuration and the files that it names, with their whole paths.
 pub(super) const FILES: &str = "files/";
@@ -16,9 +16,9 @@ pub(super) const FILES: &str = "files/";
 pub(super) const DROP: &str = "drop/";
 /// The folder of queued messages: ID.envelope, and then ID.eml.
 pub(super) const MESSAGES: &str = "messages/";
-/// The end of the name of an envelope.
+/// Behind the queue id in the name of an envelope.
 pub(super) const ENVELOPE: &str = ".envelope";
-/// The end of the name of a content.
+/// Behind the queue id in the name of a content.
 pub(super) const CONTENT: &str = ".eml";
 
 /// Octets of [`ABOUT`] and [`SUMMARY`]; those of the summary are bounded by what is listed in it.
@@ -31,13 +31,13 @@ pub(super) const ENVELOPE_BYTES_MAX: u64 = 64 << 20;
 /// Largest file of the configuration that is copied.
 pub(super) const FILE_BYTES_MAX: u64 = 256 << 20;
 
-/// The origin of a backup.
+/// Where and when a backup was made.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct About {
     pub(super) format: u32,
     pub(super) version: String,
     pub(super) hostname: String,
-    /// The begin, as people write it.
+    /// When the backup began, for people; `begun_ms` is the same time.
     pub(super) begun: String,
     pub(super) begun_ms: u64,
     pub(super) from_running_daemon: bool,
@@ -102,13 +102,13 @@ impl Summary {
     }
 }
 
-/// A file that the configuration names.
+/// A file that the configuration names, and whether the backup has it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct NamedFile {
     pub(super) path: String,
     #[serde(rename = "use")]
     pub(super) file_use: String,
-    /// The reason why it is left out.
+    /// Why it is left out; empty if it is not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) why: String,
 }

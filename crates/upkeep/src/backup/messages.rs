@@ -13,7 +13,7 @@ use report::RecipientCounters;
 use spool::{Recovered, SpoolFailure, SpoolReader, Totals, export_envelope, import_envelope};
 use std::io::{self, Write};
 
-/// The source of the messages.
+/// Where the messages are copied from: a running daemon, or spools that nobody uses.
 pub(super) enum Messages<'s> {
     Daemon {
         client: Client,

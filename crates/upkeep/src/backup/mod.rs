@@ -42,7 +42,7 @@ const KEY_IN_PEM: &[u8] = b"PRIVATE KEY-----";
 /// Messages in the drop directory that are copied.
 const DROP_FILES_MAX: usize = 1_000_000;
 
-/// Writes the archive.
+/// Runs `postrider backup`.
 pub fn run(args: &BackupArgs, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
     let (source, settings) = (find_config(explicit), load_for_tools(explicit)?);
     let begun = UnixMillis::now();

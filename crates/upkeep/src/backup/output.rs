@@ -31,7 +31,7 @@ enum Draft {
     StandardOutput,
 }
 
-/// The name of standard output.
+/// Stands for standard output in place of a path.
 const STANDARD_OUTPUT: &str = "-";
 
 impl OutputFile {

@@ -117,7 +117,7 @@ fn unusable(path: &Path, why: &Unusable) -> CliError {
     }
 }
 
-/// An archive whose checksums are right.
+/// What a first reading of the archive has verified: only then the restore begins.
 struct Verified {
     about: About,
     summary: Summary,
@@ -127,7 +127,7 @@ struct Verified {
     left_out: Vec<String>,
     /// Messages that were on hold before.
     held: u64,
-    /// The times of the messages.
+    /// When the messages were accepted.
     arrived: Vec<UnixMillis>,
 }
 
@@ -246,7 +246,7 @@ struct Messages {
     begun: Option<(QueueId, Result<Recovered, String>)>,
 }
 
-/// A message of the archive.
+/// A message as the archive has it.
 struct Taken {
     id: QueueId,
     /// The envelope, or why it is not understood.
@@ -290,7 +290,7 @@ fn settings(args: &RestoreArgs, explicit: Option<&Path>) -> Result<Settings, Cli
     Ok(settings)
 }
 
-/// The work of a restore.
+/// What a restore has done so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct Restored {
     messages: u64,

@@ -15,9 +15,9 @@ pub(super) struct Since(Option<Reader>);
 /// What an event says about a recipient.
 #[derive(Debug, PartialEq, Eq)]
 enum Disposition {
-    /// The next hop or the mailbox has the mail.
+    /// The mail is with the next hop or in the mailbox.
     Delivered(Outcome),
-    /// An operator did not want it delivered.
+    /// An operator deleted the recipient.
     Deleted(Outcome),
     /// The recipient has failed. Its notification was in the spool that is lost, unless it had left already.
     Returned(Outcome),

@@ -47,9 +47,9 @@ pub struct BundleArgs {
     pub dry_run: bool,
 }
 
-/// The version of the format.
+/// Written into each bundle; raised when its files change.
 const FORMAT: u32 = 1;
-/// The end of the log that is copied.
+/// Octets of the log, from its end, that are copied.
 const LOG_BYTES: u64 = 512 * 1024;
 
 /// A file of the bundle, before it is written.

@@ -65,7 +65,7 @@ impl Pseudonyms {
         Ok(Self { key, words, known, people })
     }
 
-    /// Returns the text with pseudonyms.
+    /// Returns the text with pseudonyms in place of everything that is hidden.
     pub(super) fn hide(&self, text: &str) -> String {
         let replace = |found: &Captures<'_>| {
             let whole = &found[0];

@@ -20,7 +20,7 @@ const ROOM: &str = "room";
 const SPOOL: &str = "spool";
 const DROP: &str = "drop directory";
 
-/// Syncs that are measured.
+/// Syncs of one measurement.
 const SYNCS: u32 = 50;
 /// A disk that is slower than this is measured by fewer syncs.
 const LONGEST: Duration = Duration::from_secs(5);

@@ -35,7 +35,7 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// The result of a check, the worst last.
+/// How serious a finding is; the worst has the highest order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
@@ -170,7 +170,7 @@ impl Report {
     }
 }
 
-/// `3.2 GiB`.
+/// Returns a size for people: `3.2 GiB`.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (count as f64, 0);

@@ -24,7 +24,7 @@ const HOST_NAME: &str = "host name";
 const OUTWARD: &str = "port 25";
 const FILTER: &str = "filter";
 
-/// One question to the resolver.
+/// Time for one question to the resolver.
 pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(20);
 /// A look-up that takes longer delays each message to a new domain.
 const SLOW_LOOKUP: Duration = Duration::from_secs(1);
@@ -246,7 +246,7 @@ async fn outward(dns: &Dns, settings: &Settings, domain: &str) -> Finding {
     Finding::error(OUTWARD, seen, advice)
 }
 
-/// Returns the greeting of a server.
+/// Connects, and returns the first line that the server sends.
 async fn greeting(to: SocketAddr) -> Result<String, String> {
     let late = |what: &str| format!("{what} within {} s", CONNECT_TIMEOUT.as_secs());
     let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(to)).await;

@@ -19,7 +19,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 const TLS: &str = "TLS";
-/// The whole conversation with an exchanger.
+/// Time for the whole conversation with one exchanger.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// All replies of a server before the handshake.
 const REPLIES_BYTES_MAX: u64 = 64 * 1024;

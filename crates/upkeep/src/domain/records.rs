@@ -5,10 +5,10 @@ use authn::tag_value;
 use route::dns::{Dns, Lookup};
 use std::{fmt, net::IpAddr};
 
-/// A key in DNS, beside the one that signs.
+/// How the key that the DNS has compares with the one that signs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyState {
-    /// It is the same.
+    /// The DNS has the key that signs.
     Published,
     /// Receivers reject the signature.
     Another,
@@ -16,7 +16,7 @@ pub enum KeyState {
     NoKey,
     /// There is no record.
     Missing,
-    /// The reason why nothing is known.
+    /// The DNS gave no answer, for this reason.
     Unknown(String),
 }
 

@@ -43,7 +43,7 @@ struct Live {
     deferred_recipients: u64,
 }
 
-/// The totals of the spool.
+/// The totals as JSON.
 #[derive(Debug, Serialize)]
 struct TotalsReport {
     accepted: u64,
@@ -64,7 +64,7 @@ impl From<Totals> for TotalsReport {
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     path: &'a Path,
-    /// The records in the files; of the log only.
+    /// Records in the files of the log; `None` for queue directories.
     #[serde(skip_serializing_if = "Option::is_none")]
     written: Option<Count>,
     live: Live,

@@ -91,7 +91,7 @@ pub enum NewBackend {
     QueueDirs,
 }
 
-/// Runs one of them.
+/// Runs one command of `postrider spool`.
 pub fn run(command: &SpoolCommand, settings: &Settings, out: &mut dyn Write) -> Ending {
     let dir = |path: &Option<PathBuf>| path.clone().unwrap_or_else(|| settings.spool.path.clone());
     match command {

@@ -8,10 +8,10 @@
 /// Replies that may be awaited at once. The daemon must not wait for us to read them while we wait for it to
 /// read.
 const AWAITED_MAX: usize = 100;
-/// A line longer than this is sent in pieces.
+/// Longer lines are sent in pieces, so that none is in memory as a whole.
 const PIECE_BYTES: usize = 8 * 1024;
 
-/// The end of a line of the content.
+/// How the program ends its lines, as its DATA command did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineEnd {
     Lf,
@@ -21,12 +21,12 @@ enum LineEnd {
 /// The state of the dialog, which decides how the input is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// The greeting has not come.
+    /// Waits for the greeting: nothing is sent before.
     Greeting,
     Commands,
-    /// The reply to DATA has not come.
+    /// Waits for the reply to DATA: what follows depends on it.
     Data(LineEnd),
-    /// The reply to STARTTLS has not come.
+    /// Waits for the reply to STARTTLS.
     StartTls,
     Content {
         line_end: LineEnd,
@@ -39,11 +39,11 @@ enum Mode {
     Chunk(u64),
     /// TLS: octets are passed on as they are.
     Opaque,
-    /// QUIT was sent.
+    /// QUIT was sent: no further input is wanted.
     Closing,
 }
 
-/// The dialog of `sendmail -bs`, without I/O.
+/// What `sendmail -bs` passes between its standard input and the daemon, without I/O.
 #[derive(Debug)]
 pub(crate) struct Dialog {
     mode: Mode,
@@ -59,14 +59,14 @@ pub(crate) struct Dialog {
     is_not_served: bool,
 }
 
-/// The end of the dialog.
+/// How the dialog ended, for the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Everything was accepted.
+    /// No command was rejected.
     Accepted,
-    /// A command was rejected temporarily.
+    /// A command got a 4yz, and none a 5yz.
     Deferred,
-    /// A command was rejected.
+    /// A command got a 5yz.
     Refused,
     /// The daemon takes no session now: the greeting said so.
     NotServed,
@@ -94,7 +94,7 @@ impl Dialog {
         self.unsent.extend_from_slice(bytes);
     }
 
-    /// The input has ended.
+    /// Notes that standard input has ended.
     pub(crate) fn input_ended(&mut self) {
         self.has_ended = true;
     }
