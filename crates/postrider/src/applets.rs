@@ -8,7 +8,7 @@ use server::destinations::routes_of;
 use std::{io::Write, path::Path};
 use submission::sendmail::{self, Route};
 
-/// The commands of this program.
+/// What `sendmail`, `mailq` and `newaliases` need of the other crates.
 pub(crate) struct Commands;
 
 impl sendmail::Commands for Commands {

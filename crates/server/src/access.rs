@@ -23,7 +23,7 @@ use std::{
 };
 use submission::sendmail::user_name;
 
-/// The use of a path.
+/// What the daemon does with a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     /// Reads the file when it runs as its user.
@@ -32,16 +32,14 @@ enum Need {
     ReadAtReload,
     /// Makes files in the folder.
     WriteIn,
-    /// Appends to the file.
     Append,
 }
 
-/// The users of a place.
+/// As whom a path is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whose {
-    /// One.
+    /// The user of the daemon, or the one of the route.
     Own,
-    /// Each recipient.
     Recipients,
 }
 
@@ -56,12 +54,12 @@ pub struct Fault {
     pub advice: String,
 }
 
-/// The result of a check.
+/// What a check of the rights has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Checked {
     /// The user, and what it may not do of so many things.
     As {
-        /// The daemon's user.
+        /// As whom the daemon would run.
         user: String,
         /// What was looked at.
         count: usize,
@@ -168,7 +166,7 @@ pub fn daemon_uid(settings: &Settings) -> u32 {
     configured.or_else(owner).unwrap_or_else(|| geteuid().as_raw())
 }
 
-/// The user that is asked about.
+/// As whom the check looks at files.
 enum Asker {
     Root,
     Own,
@@ -229,13 +227,13 @@ fn as_user(identity: &Identity, needs: Vec<Needed>, starts_as_root: bool) -> Res
     asking.join().unwrap_or_else(|_| Err("the check of files has panicked".to_owned()))
 }
 
-/// A path, and what it is for.
+/// A path that the daemon uses, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Needed {
     path: PathBuf,
-    /// The path behind links, as root sees it.
+    /// With its links resolved, as root sees it.
     real: PathBuf,
-    /// It has to be made.
+    /// The daemon makes it.
     is_missing: bool,
     noun: &'static str,
     need: Need,

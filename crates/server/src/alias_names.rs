@@ -13,7 +13,7 @@ use std::collections::HashSet;
 
 /// Names of a file that are looked at.
 const NAMES_MAX: usize = 10_000;
-/// Warnings of a file.
+/// Of one file; more are not listed.
 const WARNINGS_MAX: usize = 10;
 
 /// Returns the aliases whose mail is refused or waits for ever, and their members without a mailbox here, as far as files alone say

@@ -30,11 +30,11 @@ maildir = CAPTURED
 [log]
 file = LOG
 ";
-/// The Maildir, below the data directory.
+/// Below the data directory: a Maildir for all mail.
 const FOLDER: &str = "captured";
 /// Lines of the text that are shown.
 const LINES_MAX: usize = 40;
-/// Characters of a line that are shown.
+/// The rest of a longer line is not shown.
 const LINE_MAX_CHARS: usize = 200;
 /// More of a message is not read.
 const READ_MAX_BYTES: u64 = 1 << 20;
@@ -42,7 +42,7 @@ const READ_MAX_BYTES: u64 = 1 << 20;
 /// The address to listen at, unless another one is given.
 pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2525);
 
-/// The data directory, below the current one.
+/// Below the current directory.
 pub const DATA_DIR: &str = "postrider-capture";
 
 /// Returns the settings of the capture mode, whose data are in a directory that exists.

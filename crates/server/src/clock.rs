@@ -6,7 +6,7 @@ use mail::UnixMillis;
 use queue::Millis;
 use std::time::Instant;
 
-/// The daemon's clock; its zero is its start.
+/// Counts from the daemon's start, and knows the wall clock then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     started: Instant,
@@ -18,7 +18,7 @@ impl Clock {
         Self { started: Instant::now(), wall: UnixMillis::now() }
     }
 
-    /// The queue's time now.
+    /// Milliseconds since the daemon's start: the time of queue and engine.
     pub(crate) fn now(&self) -> Millis {
         Millis::try_from(self.started.elapsed().as_millis()).unwrap_or(Millis::MAX)
     }

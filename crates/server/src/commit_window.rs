@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The variable that a build for the laboratory obeys.
 const VARIABLE: &str = "POSTRIDER_COMMIT_WINDOW_US";
 
-/// The longest window: clients wait for it.
+/// Microseconds; clients wait for it.
 const US_MAX: u64 = 1_000_000;
 
 /// Returns the window that is wanted. Never in a normal build.

@@ -40,7 +40,7 @@ pub(crate) fn open(driver: &Arc<Driver>, connection: ConnectionId, destination: 
     });
 }
 
-/// The work of one connection.
+/// What a connection to a destination has to deliver, taken from the engine.
 struct DestinationWork {
     driver: Arc<Driver>,
     connection: ConnectionId,
@@ -188,7 +188,7 @@ impl Drop for DestinationWork {
     }
 }
 
-/// A connection waits for work.
+/// Counts the connection as idle; dropping it unless it was woken says that it waits no longer.
 struct Idle<'a> {
     work: &'a DestinationWork,
     is_woken: bool,

@@ -71,7 +71,7 @@ impl DeliveryLog {
         }));
     }
 
-    /// Logs the outcomes of one attempt.
+    /// Logs what one attempt has brought, a line for each recipient.
     pub fn attempt(&self, message: &Message, results: &[(u32, Outcome)], attempt: &Attempt) {
         if let Some(observer) = &self.observer {
             observer(results);

@@ -126,7 +126,7 @@ pub(crate) async fn expanded(
     }
 }
 
-/// The place where mail for a recipient goes.
+/// Where mail for a recipient goes, for the answer to an operator.
 struct Told {
     destination: Destination,
     is_held: bool,

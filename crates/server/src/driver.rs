@@ -134,7 +134,7 @@ impl Abandonment {
     }
 }
 
-/// The engine's part of the daemon.
+/// Drives the engine: brings it events, and performs its effects.
 pub(crate) struct Driver {
     pub(crate) spool: Arc<dyn Spool>,
     /// Queued messages that are not in the spool.
@@ -161,7 +161,7 @@ pub(crate) struct Driver {
     timer: Notify,
     /// Time in which the start read the spool.
     pub(crate) start_read_us: AtomicU64,
-    /// The time of the engine's next tick.
+    /// When the engine has asked to be woken.
     timer_at: AtomicI64,
     pub(crate) clock: Clock,
     /// Sessions that wait for commits; sessions on no worker wait by themselves.
@@ -407,7 +407,7 @@ impl Driver {
         stored
     }
 
-    /// All other effects, without the lock.
+    /// Performs the effects that need no lock. The others are done.
     fn perform(
         self: &Arc<Self>,
         effects: &mut Vec<Effect>,
@@ -584,7 +584,7 @@ impl Driver {
         self.lock().engine.unsummarized_count()
     }
 
-    /// Connections out.
+    /// Returns the connections to next hops that are open or being opened.
     pub(crate) fn connection_count(&self) -> u32 {
         self.lock().engine.queue().connection_count()
     }
@@ -611,7 +611,7 @@ impl Driver {
 
     // ---- reading ----
 
-    /// The message, from memory or read back.
+    /// Returns a message from memory, or reads it from the spool.
     pub(crate) async fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
         if let Some(message) = self.lock().engine.cached(id) {
             return Ok(message);
@@ -643,7 +643,7 @@ impl Driver {
         self.ordered_expansions.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// A chunk of a message's content.
+    /// Returns a chunk of content. Waits for the disk on a thread that may block.
     pub(crate) async fn load(&self, chunk_id: ChunkId) -> Result<Bytes, SpoolFailure> {
         if let Some(bytes) = self.spool.load_cached(chunk_id) {
             return Ok(bytes);

@@ -31,11 +31,11 @@ const SERVE: &str = "--serve";
 const WRITE: &str = "--write";
 /// Variables that the helper gets: none of them is for the programs that it starts.
 const VARIABLES: [&str; 2] = ["TZ", "RUST_BACKTRACE"];
-/// Time that the helper has to end.
+/// For the helper to end by itself, before it is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 const END_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The helper of a daemon. Dropping ends it.
+/// The helper process of this daemon. Dropping ends it.
 pub struct HelperProcess {
     helper: Arc<Helper>,
     child: Child,
@@ -95,7 +95,7 @@ pub struct Forwards {
 }
 
 impl Forwards {
-    /// Asks this helper.
+    /// Asks this helper to read the files.
     pub fn new(helper: Arc<Helper>) -> Self {
         Self { helper, permits: Semaphore::new(FORWARDS_MAX) }
     }

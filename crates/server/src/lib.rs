@@ -72,7 +72,7 @@ use std::{
 };
 use tls::ServerTls;
 
-/// The use of the mail that the daemon takes.
+/// Whether mail is delivered, or only shown.
 #[derive(Debug)]
 pub enum Mode {
     /// Mail is delivered. The file is read again at a reload; none for the embedded default.
@@ -95,7 +95,7 @@ pub(crate) struct Daemon {
     metrics: Metrics,
     /// The start of the process, in seconds since 1970.
     started_seconds: f64,
-    /// The rights that the process has kept.
+    /// With which rights the process was started, and which it has kept.
     process: Arc<Process>,
     helper: Option<HelperProcess>,
     /// Held while a configuration is read and put in use: one at a time, each made of the one before.

@@ -18,7 +18,7 @@ pub(super) struct ListenerChanges {
 
 struct Removed {
     label: String,
-    /// The file of a Unix socket.
+    /// Of a Unix socket, to be removed with it; `None` over TCP.
     path: Option<PathBuf>,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn options_of(listen: &Listen) -> ListenerOptions {
     }
 }
 
-/// Returns the addresses of the listeners that have one.
+/// Returns the TCP addresses; Unix sockets have none.
 pub(super) fn addresses(listen: &[Listen]) -> Vec<SocketAddr> {
     listen.iter().filter_map(|listen| listen.address.ip()).collect()
 }

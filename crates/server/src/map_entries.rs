@@ -17,13 +17,13 @@ const ENTRIES_MAX: usize = 10;
 enum Use {
     /// Logins, with the addresses that each may send from.
     Senders,
-    /// Addresses of clients.
+    /// Keys are addresses of clients, or their networks.
     Clients,
-    /// Names of clients.
+    /// Keys are verified names of clients.
     ClientNames,
     /// Local domains, and those of routes.
     Domains,
-    /// Local users.
+    /// Keys are users, by name or address.
     Users,
     /// Fingerprints and names of certificates.
     Certificates,
@@ -102,7 +102,7 @@ fn warnings_of(of: Use, reference: &Reference, settings: &Settings) -> Vec<(Refe
     found.take(ENTRIES_MAX).map(|fault| (reference.clone(), fault)).collect()
 }
 
-/// Returns the fault of an entry with its place.
+/// Returns why a key is never found, or its value is of no use, with its place.
 fn fault_of(of: Use, entry: &TextEntry<'_>, is_route: &dyn Fn(&str) -> bool) -> Option<FileFault> {
     let key = &*mail::fold(&entry.key);
     let fault = match of {
@@ -145,7 +145,7 @@ fn fault_of(of: Use, entry: &TextEntry<'_>, is_route: &dyn Fn(&str) -> bool) -> 
     Some(FileFault { what: format!("`{}` is never found: {what}", entry.key), help, ..entry.key_place() })
 }
 
-/// A domain where each has to be listed.
+/// For domains: each has to be in the map, wildcards mean nothing.
 fn listed_domain(key: &str) -> Option<Fault> {
     let (what, help) = domain(key)?;
     Some((
@@ -154,7 +154,7 @@ fn listed_domain(key: &str) -> Option<Fault> {
     ))
 }
 
-/// The addresses behind a login.
+/// Checks the value for a login: the addresses that it may use.
 fn senders(value: &str) -> Option<Fault> {
     let is_sender = |item: &str| match item.strip_prefix('@') {
         Some(domain) => Domain::parse(domain).is_ok(),
@@ -223,7 +223,7 @@ fn domain(key: &str) -> Option<(String, Option<String>)> {
     }
 }
 
-/// A domain behind an `@`.
+/// Checks what has to be a domain behind an `@`.
 fn at_domain(text: &str) -> Option<Fault> {
     if text.is_empty() {
         return Some((
@@ -263,7 +263,7 @@ fn address(key: &str) -> Option<Fault> {
     }
 }
 
-/// A user: an address or a name.
+/// Checks a user: a whole address, or a name alone.
 fn user(key: &str) -> Option<Fault> {
     if key.starts_with('@') {
         let help = "write each user on a line; a catch-all is for `addresses.virtual`".to_owned();
@@ -272,7 +272,7 @@ fn user(key: &str) -> Option<Fault> {
     address(key)
 }
 
-/// A fingerprint, or a name of a certificate.
+/// Checks a fingerprint of a certificate; names need no check.
 fn certificate(key: &str) -> Option<Fault> {
     let digits = key.strip_prefix("sha256:").unwrap_or(key);
     let prefixed = format!("sha256:{digits}");
@@ -291,7 +291,7 @@ fn certificate(key: &str) -> Option<Fault> {
     }
 }
 
-/// A key of the conditions `from` and `to`.
+/// Checks a key for the conditions `from` and `to`.
 fn rule_address(key: &str) -> Option<Fault> {
     if let Some(rest) = key.strip_prefix('@').filter(|rest| Domain::parse(rest).is_ok()) {
         return Some(("domains are looked up without an `@` in rules".to_owned(), format!("write `{rest}`")));

@@ -15,10 +15,10 @@ pub fn warnings_and_faults(settings: &Settings) -> Result<(Vec<FileWarning>, Vec
     Ok((warnings(&checked, settings), faults))
 }
 
-/// A file, and a warning of what is in it.
+/// A file that a map reads, and what is wrong in it.
 pub type FileWarning = (Reference, String);
 
-/// Returns the warnings of files.
+/// Returns what in the files would never be found or used.
 pub fn warnings(all: &[WithLists], settings: &Settings) -> Vec<FileWarning> {
     let mut told = Vec::new();
     for (reference, fault) in

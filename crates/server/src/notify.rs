@@ -4,7 +4,7 @@ use super::driver::Driver;
 use sd_notify::NotifyState;
 use std::{sync::Arc, time::Duration};
 
-/// The daemon takes connections.
+/// Says `READY=1`: the daemon takes connections.
 pub(super) fn ready(queued: u64) {
     send(&[NotifyState::Ready, NotifyState::Status(&format!("Serving; queued at the start: {queued}"))]);
 }
@@ -17,14 +17,14 @@ pub(super) fn reloading() {
     }
 }
 
-/// The configuration was read again, or not.
+/// Says that the reload has ended, whether it took effect or not.
 pub(super) fn reloaded(is_new: bool) {
     let status =
         if is_new { "Serving" } else { "Serving with the former configuration: the new one has problems" };
     send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// The daemon takes no connection any more.
+/// Says `STOPPING=1`: the daemon takes no connection any more.
 pub(super) fn stopping() {
     send(&[NotifyState::Stopping, NotifyState::Status("Sessions and deliveries end")]);
 }

@@ -31,12 +31,12 @@ use std::{
 /// Interval of the check for the end of the run; the time of the last outcome is its end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The options of a queue run.
+/// What `postrider queue run` is asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// The order of the deliveries.
+    /// In which order messages are delivered.
     pub order: SortOrder,
-    /// The most connections at a time.
+    /// Connections at a time.
     pub runners: u32,
     /// Reads and sorts, and leaves the queue as it is.
     pub dry_run: bool,

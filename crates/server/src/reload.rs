@@ -35,7 +35,7 @@ struct NewConfiguration {
     listeners: ListenerChanges,
     /// Messages that wait may have other destinations.
     is_rerouted: bool,
-    /// Notes for the operator.
+    /// What the operator should know, although the reload took effect.
     notes: Vec<String>,
 }
 
@@ -51,9 +51,9 @@ struct Reader {
     obtained: ObtainedCertificate,
 }
 
-/// A reload that changed nothing.
+/// Why a reload changed nothing.
 struct Refusal {
-    /// The answer to the operator.
+    /// For the operator who asked.
     failure: Failure,
     /// The first problem in one line, for the log and the history.
     reason: String,
@@ -69,7 +69,7 @@ impl Refusal {
         Self { reason: text.clone(), failure: Failure::Configuration { text } }
     }
 
-    /// The same reload may succeed later.
+    /// A refusal that another attempt may not meet.
     fn for_now(text: String) -> Self {
         Self { reason: text.clone(), failure: Failure::Failed { text } }
     }
@@ -103,7 +103,7 @@ impl Daemon {
         task.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// A reload whose notes go to the log.
+    /// Reloads on SIGHUP: notes go to the log, since nobody reads an answer.
     pub(super) async fn reload_by_signal(self: Arc<Self>) {
         if let Ok(notes) = self.reload_configuration().await {
             notes.iter().for_each(|note| tracing::warn!("{note}"));

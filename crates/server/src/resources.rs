@@ -11,7 +11,7 @@ use rustix::{
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-/// The name of the spool's space.
+/// As status and metrics name the spool's space.
 const SPOOL_SPACE: &str = "spool space";
 /// Resources are looked at this often.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

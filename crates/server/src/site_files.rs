@@ -7,26 +7,26 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The use of a file.
+/// What a file is for, and so who may read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileUse {
-    /// The configuration itself.
+    /// The file with the settings.
     Configuration,
     /// Certificates of listeners, or authorities for their clients.
     Certificates,
     /// Authorities that other servers are verified by.
     Authorities,
-    /// A private key.
+    /// A private key, which nobody else may read.
     Key,
-    /// A password or token for another server.
+    /// A password or token for another server, which nobody else may read.
     Secret,
     /// Users with hashes of their passwords.
     Users,
-    /// A table, or a list that a table includes.
+    /// A file of a map, or a list that it includes.
     Map,
     /// A data base of SQLite, which other programs write.
     Database,
-    /// A text of notifications.
+    /// Templates of notifications.
     Text,
 }
 
@@ -52,12 +52,12 @@ impl FileUse {
     }
 }
 
-/// A file that a configuration names.
+/// A file that the daemon reads because the configuration names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteFile {
     /// As the configuration names it, made absolute.
     pub path: PathBuf,
-    /// What it is for.
+    /// Decides who may read it, and what a backup does with it.
     pub file_use: FileUse,
 }
 

@@ -39,7 +39,7 @@ pub fn expiries(settings: &Settings, now: UnixMillis) -> Vec<Expiry> {
 pub struct Expiry {
     /// The file that the certificate is read from.
     pub chain: PathBuf,
-    /// The moment, in seconds since 1970.
+    /// `notAfter` of the certificate, in seconds since 1970.
     pub expires_seconds: u64,
     /// True if the certificate has expired.
     pub is_over: bool,

@@ -9,9 +9,9 @@ use std::{ops::Deref, sync::Arc};
 
 /// The settings and everything made of them; a reload replaces it as a whole.
 pub struct ConfigSnapshot {
-    /// The part by which mail is accepted.
+    /// What accepting mail needs.
     pub accept: Arc<AcceptConfig>,
-    /// The engine's part of the settings.
+    /// What the engine needs.
     pub engine: engine::EngineSettings,
     /// Delivers as the settings say.
     pub courier: Arc<Courier>,

@@ -31,7 +31,7 @@ impl Inherited {
         Self { sockets, names }
     }
 
-    /// Takes all sockets of this name.
+    /// Takes the sockets that systemd passed under this name.
     fn take(&mut self, name: &str) -> Result<Vec<ListenSocket>, String> {
         let numbers: Vec<usize> =
             (0..self.names.len()).filter(|number| self.names[*number] == name).collect();

@@ -12,10 +12,10 @@ const SEGMENT_PART: u64 = 16;
 const MIN_FREE_PART: u64 = 8;
 const SEGMENT_MIN: u64 = 1 << 20;
 
-/// The sizes of a spool.
+/// How large a spool's segments and its reserve are, for the room of its disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpoolRoom {
-    /// The length of a segment of the log.
+    /// Octets of a segment of the log.
     pub segment_bytes: u64,
     /// What stays free on the disk.
     pub min_free_bytes: u64,

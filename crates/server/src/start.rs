@@ -80,7 +80,7 @@ pub fn run(settings: Settings, mode: Mode) -> ExitCode {
     }
 }
 
-/// A socket that no runtime has yet.
+/// A Unix socket that was opened before there was a runtime.
 pub(super) type UnixSocket = std::os::unix::net::UnixListener;
 
 /// Makes the writer of each event, which knows the event's priority.

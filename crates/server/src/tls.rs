@@ -22,7 +22,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 const SELF_SIGNED_FOR: Duration = Duration::from_secs(2 * 365 * 86_400);
 const SELF_SIGNED_EARLIER: Duration = Duration::from_secs(86_400);
 
-/// The TLS settings of listeners.
+/// How listeners do TLS, with the certificates of one configuration.
 pub(crate) struct ServerTls {
     /// For listeners that ask for no certificate.
     pub(crate) plain: Arc<ServerConfig>,
@@ -79,7 +79,7 @@ pub(crate) fn server_config(
     })
 }
 
-/// The certificates of listeners.
+/// The certificates that clients are shown, chosen by the name that they ask for.
 #[derive(Debug)]
 struct Certificates {
     /// For clients that ask for no name, or for one that no certificate has.

@@ -22,7 +22,7 @@ const MAIN: &str = "spool";
 /// A group's own spool without a path is called so, see [`config::QueueGroup::spool`].
 const PREFIX: &str = "spool-";
 
-/// A spool with mail that no section names.
+/// A spool with mail that the configuration does not name any more.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UnnamedSpool {
     /// The folder, or the pattern of its queue directories.

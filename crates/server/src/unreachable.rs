@@ -11,23 +11,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The name of the file in `data_dir`.
+/// In `data_dir`.
 const FILE: &str = "unreachable.json";
-/// The file is written at most so often.
+/// The file is written no more often.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Destinations that are kept.
+/// Destinations that the file keeps.
 const DESTINATIONS_MAX: usize = 10_000;
 /// A destination that was not tried for so long is not kept: most have no mail any more.
 const KEPT: Duration = Duration::from_hours(30 * 24);
 
-/// A destination that could not be reached.
+/// Since when a destination could not be reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Outage {
     /// Since then, in Unix milliseconds.
     pub(super) since_ms: u64,
-    /// The last attempt that failed.
+    /// When the last attempt failed, in Unix milliseconds.
     pub(super) failed_ms: u64,
-    /// Why it failed.
+    /// The outcome of that attempt.
     #[serde(default = "unknown_reason")]
     pub(super) reason: Box<str>,
 }

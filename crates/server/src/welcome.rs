@@ -47,7 +47,7 @@ impl Welcome {
     }
 }
 
-/// An address to which mail arrives here.
+/// Returns an address whose mail arrives here, for an example.
 fn recipient(settings: &Settings, is_capture: bool) -> String {
     let local = &settings.local;
     let localhost = "localhost".to_owned();

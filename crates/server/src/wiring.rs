@@ -121,13 +121,13 @@ pub fn current(
     Ok(ConfigSnapshot { accept: Arc::new(accept), engine, courier })
 }
 
-/// AUTH as listeners offer it.
+/// Returns what AUTH offers; nothing without logins.
 fn offered(logins: Option<&LoginSettings>, settings: &Settings) -> Auth {
     let mechanisms = logins.map_or(Vec::new(), |logins| logins.mechanisms.clone());
     Auth { mechanisms, in_clear_text: settings.auth.allow_clear_text }
 }
 
-/// The resolver of the settings.
+/// Makes the resolver that the settings describe.
 pub fn dns(settings: &Settings) -> Result<Dns, String> {
     let lower = |(name, addresses): (&String, &Vec<_>)| {
         let key = Domain::parse(name).map_or_else(|_| name.clone(), |domain| domain.key().into_owned());
@@ -260,7 +260,7 @@ fn extended(mut profile: Profile, chosen: &config::Extensions) -> Profile {
     keywords.fold(profile.with(Keyword::DeliverBy).with(Keyword::MtPriority), Profile::with)
 }
 
-/// The keyword of EHLO's reply.
+/// Translates a keyword of the configuration.
 pub fn keyword(keyword: EhloKeyword) -> Keyword {
     match keyword {
         EhloKeyword::EightBitMime => Keyword::EightBitMime,

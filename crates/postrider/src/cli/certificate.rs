@@ -13,7 +13,7 @@ use upkeep::ask;
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 2 * 15 * 60;
 
-/// Runs a command.
+/// Runs `postrider certificate`.
 pub(super) fn run(command: &CertificateCommand, settings: &Settings, out: &mut dyn Write) -> Ending {
     match command {
         CertificateCommand::List { json } => list(*json, settings, out),

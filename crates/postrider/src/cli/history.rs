@@ -20,7 +20,7 @@ use std::{
 /// Messages that are read at a time.
 const PAGE: usize = 50;
 
-/// Runs one of the commands.
+/// Runs `postrider history`.
 pub(super) fn run(command: &HistoryCommand, settings: &Settings, out: &mut dyn Write) -> Ending {
     match command {
         HistoryCommand::Query(query) => self::query(query, settings, out),

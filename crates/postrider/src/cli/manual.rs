@@ -43,7 +43,7 @@ fn write_all(dir: &Path) -> io::Result<usize> {
     Ok(pages.len())
 }
 
-/// A page, by the name of its file.
+/// File name and text of a manual page.
 type Page = (String, String);
 
 /// Adds the pages of a command and of those below it.

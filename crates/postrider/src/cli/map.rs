@@ -17,7 +17,7 @@ use std::{io::Write, path::Path, process::ExitCode};
 /// The exit code when a key was not found, as that of postmap -q.
 const NOT_FOUND: u8 = 1;
 
-/// Runs a command.
+/// Runs `postrider map`.
 pub(super) fn run(
     command: &MapCommand,
     explicit: Option<&Path>,

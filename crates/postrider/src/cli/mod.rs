@@ -34,7 +34,7 @@ use std::{
 };
 use submission::sendmail;
 
-/// Runs one command.
+/// Parses the command line, runs the command and returns its exit code.
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,

@@ -27,7 +27,7 @@ use upkeep::{
     offline,
 };
 
-/// Runs one of them.
+/// Runs `postrider queue`.
 pub(super) fn run(
     command: &QueueCommand,
     explicit: Option<&Path>,
@@ -78,7 +78,7 @@ fn run_once(run: &RunArgs, explicit: Option<&Path>, settings: &Settings, out: &m
         .map_err(|text| CliError::new(Exit::Unavailable, text))
 }
 
-/// The whole queue in mailq's look.
+/// Lists the whole queue as `mailq` does.
 pub(crate) fn mailq(settings: &Settings, out: &mut dyn Write) -> Ending {
     list(settings, &Selection::all(), Format::default(), out)
 }

@@ -24,18 +24,18 @@ mod users;
 
 /// The socket unit of the package, which opens port 25 for a daemon that is not root.
 const SOCKET_UNIT: &str = "/lib/systemd/system/postrider-smtp.socket";
-/// The folder of the package for logs.
+/// Where the package lets the daemon write logs.
 const LOG_DIR: &str = "/var/log/postrider";
-/// The file that `newaliases` checks.
+/// Named in the configuration if it is there: `newaliases` checks it.
 const ALIASES: &str = "/etc/aliases";
-/// The user whom the package makes.
+/// The user that the package makes for the daemon.
 const USER: &str = "postrider";
-/// The file that commands find by themselves.
+/// Where commands look without `--config`.
 const USUAL_FILE: &str = "/etc/postrider/postrider.toml";
 /// The answer for a certificate that the daemon obtains.
 const LETS_ENCRYPT: &str = "letsencrypt";
 
-/// The facts about the server that is set up.
+/// What is asked of the operator, or given by options.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Answers {
     hostname: String,
@@ -45,10 +45,10 @@ struct Answers {
     certificate: Certificate,
 }
 
-/// The certificate of the server.
+/// Which certificate clients are shown.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Certificate {
-    /// The daemon makes one.
+    /// The daemon makes one at its start.
     #[default]
     SelfSigned,
     /// Files: the chain, and the key.
@@ -170,7 +170,7 @@ fn list(items: &[String]) -> String {
     format!("{items:?}")
 }
 
-/// Returns the configuration file.
+/// Returns the text of the configuration file.
 fn configuration(answers: &Answers, machine: &Machine) -> String {
     let mut text = String::new();
     let mut section = |comment: &str, lines: &[String]| {

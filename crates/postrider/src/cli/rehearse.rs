@@ -29,7 +29,7 @@ use std::{
 /// No message is longer.
 const MESSAGE_BYTES_MAX: u64 = 1 << 30;
 
-/// Runs the command.
+/// Runs `postrider test`.
 pub(super) fn run(args: &TestArgs, settings: Settings, out: &mut dyn Write) -> Ending {
     let sender = sender_of(&args.from)?;
     let recipients = args.to.iter().map(|to| recipient_of(to)).collect::<Result<Vec<_>, _>>()?;
@@ -74,7 +74,7 @@ fn recipient_of(text: &str) -> Result<Recipient, CliError> {
     ForwardPath::parse(inner, true).map(Recipient::new).map_err(|e| usage(format!("--to {text}: {e}")))
 }
 
-/// The certificate that `--certificate` stands for.
+/// Makes the certificate that `--certificate` describes: a fingerprint, a common name, an address or a host.
 fn certificate_of(name: &str) -> Arc<ClientCertificate> {
     let fingerprint = ClientCertificate::read_fingerprint(name);
     let mut certificate =
@@ -106,19 +106,19 @@ pub(super) struct Disposition {
     pub(super) refusal: Option<Reply>,
     /// Why the message, or a recipient, is held or discarded instead of delivered.
     pub(super) kept: Vec<String>,
-    /// The reverse-path that others would see.
+    /// As servers behind this one would see it.
     pub(super) sender: String,
     /// Each recipient, as others would see it.
     pub(super) recipients: Vec<Goal>,
 }
 
-/// A recipient of the queue.
+/// A recipient as it would be queued, and where its mail would go.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Goal {
     pub(super) recipient: String,
     /// True if it leaves by SMTP.
     pub(super) leaves: bool,
-    /// The mailbox, or the next hop.
+    /// The mailbox on this machine, or the next hop.
     pub(super) place: String,
 }
 
@@ -134,7 +134,7 @@ pub(super) async fn disposition(config: &ConfigSnapshot, args: &TestArgs) -> Res
     Ok(rehearsal.disposition)
 }
 
-/// One message, judged as a session would.
+/// Runs one message through the checks without storing it.
 struct Rehearsal<'c> {
     config: &'c ConfigSnapshot,
     facts: SessionFacts,
@@ -146,7 +146,7 @@ struct Rehearsal<'c> {
     exit: Exit,
 }
 
-/// The stage as the operator sees it.
+/// Returns the stage by which operators know it from the configuration.
 fn shown(stage: Stage) -> &'static str {
     match stage {
         Stage::Auth => "hello",

@@ -18,7 +18,7 @@ use std::{
     path::Path,
 };
 
-/// `postrider config …`.
+/// Runs `postrider config`.
 pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
     match command {
         ConfigCommand::Check { file, json: true } => {

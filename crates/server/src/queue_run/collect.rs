@@ -14,7 +14,7 @@ use std::{
 /// Room for so many from the beginning: growing step by step touches twice the memory.
 const ITEMS_AT_FIRST: usize = 32 * 1024;
 
-/// A message as it was read.
+/// A queued message that was read, to be sorted.
 pub(super) struct Item {
     pub(super) found: Recovered,
     /// The first of its destinations, in their order, if the order asks for it: its number by which of
@@ -43,15 +43,15 @@ impl Interner {
     }
 }
 
-/// The queue in its order.
+/// The queue, sorted as asked.
 pub(super) enum Items {
-    /// Envelopes.
+    /// Messages in memory.
     Read(Vec<Item>),
     /// Names of queue directories' envelopes, each to be opened when its turn comes.
     Listed(Vec<Listed>),
 }
 
-/// The spool it came from.
+/// Where the messages of a run come from.
 pub(super) enum Source {
     /// A spool that was only read.
     Untouched,

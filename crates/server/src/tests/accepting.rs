@@ -44,7 +44,7 @@ use tokio::sync::{Notify, watch};
 struct Stuck {
     kept: NullSpool,
     answered: watch::Sender<bool>,
-    /// The syncs return errors.
+    /// Syncs return errors while it is set.
     fails: AtomicBool,
     /// The messages that were read: a copy each time, as from a disk.
     read: Mutex<Vec<Weak<Message>>>,
@@ -146,7 +146,7 @@ fn draft(id: u64) -> Draft {
     Draft { id, arrived, origin, envelope, content }
 }
 
-/// A client that may send everywhere.
+/// Returns the session of a client that may relay.
 fn connected(acceptor: &Acceptor<Driver>) -> SessionContext {
     let address = "127.0.0.1:1".parse().unwrap();
     now(acceptor.connected(&Client {
@@ -159,7 +159,7 @@ fn connected(acceptor: &Acceptor<Driver>) -> SessionContext {
     .unwrap()
 }
 
-/// An answer that is there at once.
+/// Returns an answer that has to be there at once.
 fn now<T>(answer: Later<'_, T>) -> T {
     match answer {
         Later::Ready(answer) => answer,
@@ -167,7 +167,7 @@ fn now<T>(answer: Later<'_, T>) -> T {
     }
 }
 
-/// In the spool, and in the queue.
+/// Stores a message, and brings it into the queue.
 fn queued(driver: &Arc<Driver>, message: Message) -> SharedMessage {
     let message = SharedMessage::new(message);
     driver.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
@@ -282,7 +282,7 @@ async fn mail_of_this_machine_does_not_wait_for_a_stuck_disk_either() {
     assert!(acceptor.accept_local(0, draft(2)).await.is_ok());
 }
 
-/// ShardedSpool times what its line takes.
+/// A draft whose content is several times what the line takes.
 fn large(id: u64) -> Draft {
     let body = (0..10 * CHUNK_BYTES + 1).map(|at| b'a' + (at / CHUNK_BYTES) as u8);
     let bytes: Vec<u8> = b"Subject: x\r\n\r\n".iter().copied().chain(body).collect();
@@ -443,7 +443,7 @@ async fn of_messages_that_fail_together_few_are_in_memory_together() {
     driver.lock().engine.check_invariants();
 }
 
-/// An operator ends a whole message.
+/// Cancels all recipients of a message.
 fn cancel(driver: &Arc<Driver>, id: u64, cancel_as: CancelAs) -> Answer {
     driver.request(Command::Cancel { id: QueueId(id), recipients: None, cancel_as, reason: None })
 }

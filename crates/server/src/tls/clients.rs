@@ -49,7 +49,7 @@ impl ClientAuthorities {
         Ok(Self { verifier, has_map: settings.auth.certificates.is_some(), provider })
     }
 
-    /// Returns the verifier of handshakes.
+    /// Returns what verifies clients' certificates in a handshake, required or not.
     pub(super) fn verifier(&self, is_required: bool) -> Arc<dyn ClientCertVerifier> {
         Arc::new(HandshakeVerifier { authorities: self.clone(), is_required })
     }

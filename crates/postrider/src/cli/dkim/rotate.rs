@@ -24,9 +24,9 @@ use std::{
 };
 use upkeep::domain::{KeyState, compare_key};
 
-/// A key that signs for a domain.
+/// A key that the configuration signs with now.
 struct Current {
-    /// The number of its section.
+    /// Of its section in the configuration.
     number: usize,
     selector: String,
     algorithm: Algorithm,

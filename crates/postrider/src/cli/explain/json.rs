@@ -13,7 +13,7 @@ use report::UnixMicros;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// The version of the object.
+/// Raised when fields change their meaning.
 const VERSION: u32 = 1;
 
 /// A message. Times are in UTC, as in the JSON log.
@@ -21,7 +21,7 @@ const VERSION: u32 = 1;
 struct Explanation {
     v: u32,
     id: String,
-    /// The time of the state.
+    /// The time that the explanation is for.
     at: String,
     /// The origin of the state: `queue`, with the events of the history, or `history` alone.
     source: &'static str,
@@ -37,18 +37,18 @@ struct Explanation {
     hold_reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     damaged: Option<String>,
-    /// The message has left the queue.
+    /// True if the message has left the queue.
     finished: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     warned_at: Option<String>,
     recipients: Vec<Recipient>,
     /// Recipients that no event of the history names.
     unnamed_recipients: usize,
-    /// The events, as in the JSON log.
+    /// In the form of the JSON log.
     events: Vec<serde_json::Value>,
 }
 
-/// A recipient of the message.
+/// What became of one recipient.
 #[derive(Serialize, Default)]
 struct Recipient {
     address: String,
@@ -85,7 +85,7 @@ struct Recipient {
     command: Option<String>,
 }
 
-/// The attempt that is under way.
+/// The attempt that is under way for the recipient.
 #[derive(Serialize)]
 struct Attempt {
     #[serde(skip_serializing_if = "String::is_empty")]

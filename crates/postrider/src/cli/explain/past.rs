@@ -7,17 +7,17 @@ use report::{
     event::{self, Accepted, Attempted, Notification},
 };
 
-/// A message as its events up to a time say.
+/// The state of a message at some time, put together from its events.
 #[derive(Debug, Default)]
 pub(super) struct Past<'a> {
-    /// The events up to that time.
+    /// Those up to that time.
     pub(super) events: &'a [StoredEvent],
     pub(super) accepted: Option<(UnixMicros, Accepted<'a>)>,
-    /// The message has left the queue.
+    /// Nothing is left of it in the queue.
     pub(super) is_finished: bool,
     /// An operator holds the message; else it is held since it was accepted.
     is_held_by_operator: bool,
-    /// The message is held, for this reason.
+    /// Since when it is held, and why; `None` if it is not.
     held: Option<(UnixMicros, String)>,
     /// Time of the last delay warning.
     pub(super) warned: Option<UnixMicros>,
@@ -25,7 +25,7 @@ pub(super) struct Past<'a> {
     pub(super) recipients: Vec<PastRecipient>,
 }
 
-/// A recipient at a time.
+/// The state of a recipient at that time.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct PastRecipient {
     pub(super) address: String,
@@ -33,15 +33,15 @@ pub(super) struct PastRecipient {
     pub(super) index: Option<u32>,
     pub(super) state: State,
     pub(super) attempt_count: u32,
-    /// The destination, if an event names it.
+    /// `None` if no event names it.
     pub(super) destination: Option<String>,
     /// The time of the last outcome, and its text: relay and reply, or a reason.
     pub(super) last: Option<(UnixMicros, String)>,
-    /// The next probe of a suspended destination.
+    /// When the suspended destination is tried again.
     pub(super) next: Option<UnixMillis>,
 }
 
-/// The state of a recipient.
+/// What had become of a recipient.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// No event names it so far.
@@ -49,7 +49,7 @@ pub(super) enum State {
     New,
     /// Waits for the next attempt.
     Waiting,
-    /// The destination is suspended.
+    /// Waits because its destination is suspended.
     Suspended,
     Held,
     Delivered,
@@ -64,7 +64,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// The word in texts and in JSON.
+    /// Returns the word for it in texts and in JSON.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::New => "new",

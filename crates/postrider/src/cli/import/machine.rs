@@ -3,7 +3,7 @@
 use import::{Capabilities, Files};
 use std::{fs, path::Path};
 
-/// Files of this machine.
+/// Reads the files of another server where they usually are.
 pub(super) struct Machine;
 
 /// No file of a configuration is larger.

@@ -40,7 +40,7 @@ const WRITTEN_FILES: &str = "imported-files";
 
 /// Another mail server.
 trait Server {
-    /// The name in lists and messages.
+    /// Returns the server's name in lists and messages.
     fn name(&self) -> &'static str;
 
     /// Reads the configuration. `None` if there is none.
@@ -75,7 +75,7 @@ trait Server {
     fn ask(&self, envelopes: &[SeenEnvelope]) -> Result<Vec<verify::Answer>, CliError>;
 }
 
-/// Runs one of them.
+/// Runs `postrider import`.
 pub(super) fn run(command: &ImportCommand, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
     match command {
         ImportCommand::Postfix(args) => {

@@ -144,7 +144,7 @@ fn add_failed(message: &mut QueuedMessage, log: &[u8]) {
     }
 }
 
-/// The logs of messages, by their ids.
+/// Paths of the files with the log of each message, by queue id.
 type Logs = HashMap<String, PathBuf>;
 
 /// Returns the logs of messages by their ids.

@@ -13,7 +13,7 @@ use std::{
 /// A message in the queue, or what is there in its place.
 pub(super) enum Found {
     Message(Box<QueuedMessage>),
-    /// A file that is no message any more.
+    /// A file that cannot be read as a message.
     Damaged {
         path: PathBuf,
         why: String,
@@ -24,7 +24,7 @@ pub(super) enum Found {
     },
 }
 
-/// Counts of a queue.
+/// What the queue of the other server has, for the report.
 #[derive(Debug, Default)]
 struct Counts {
     messages: u64,

@@ -44,7 +44,7 @@ pub(super) enum Answer {
     Unknown(String),
 }
 
-/// A recipient after the server's aliases.
+/// Where a recipient leads once the server has expanded its aliases.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Resolved {
     pub(super) recipient: String,

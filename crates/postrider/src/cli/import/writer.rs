@@ -29,7 +29,7 @@ const BATCH: usize = 256;
 /// Messages that are read and not written yet.
 const WAITING: usize = 32;
 
-/// The work of the writer.
+/// What the writer has imported.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Written {
     pub(super) messages: u64,
@@ -40,7 +40,7 @@ pub(super) struct Written {
     pub(super) delayed: u64,
 }
 
-/// The other end of the thread.
+/// Hands messages to the thread that imports them.
 pub(super) struct Writer {
     to: Option<SyncSender<Box<QueuedMessage>>>,
     thread: JoinHandle<Result<Written, CliError>>,

@@ -10,10 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A question, and the rules for its answer.
+/// A question to the operator, with the check of the answer.
 struct Question<'q> {
     text: &'q str,
-    /// The answer of an empty line.
+    /// Taken for an empty line.
     usual: &'q str,
     check: fn(&str) -> Result<String, String>,
     /// The doubt about an answer that can be used. A person who gives the same answer again gets it.

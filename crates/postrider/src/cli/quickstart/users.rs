@@ -19,13 +19,13 @@ const PASSWORD_LENGTH: usize = 20;
 /// No file of users that this command has written is larger.
 const USERS_BYTES_MAX: u64 = 16 << 20;
 
-/// A file of users, which may not exist yet.
+/// The file of users that is written, or added to if it exists.
 pub(super) struct UsersFile {
     pub(super) path: PathBuf,
     /// The users of the file, in lower case and in the order of the file.
     pub(super) names: Vec<String>,
     exists: bool,
-    /// The last line of the file has no newline.
+    /// A newline has to be written in front of new lines.
     lacks_newline: bool,
 }
 

@@ -18,7 +18,7 @@ use std::{io::Write, path::Path};
 trait Report {
     /// An error of the configuration itself; returns what ends the command.
     fn problems(&mut self, problems: &Problems) -> CliError;
-    /// An error without a place in the file.
+    /// An error that has no place in the file.
     fn error(&mut self, code: &'static str, text: &str, help: Option<&str>);
     /// A refusal to start; returns what ends the command.
     fn refusal(&mut self, code: &'static str, text: String) -> CliError;
@@ -58,7 +58,7 @@ impl Report for Text {
     }
 }
 
-/// Collects objects.
+/// Collects findings as JSON objects.
 struct Objects<'p> {
     file: Option<&'p Path>,
     found: Vec<Value>,

@@ -14,14 +14,14 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 /// No reply is longer.
 const REPLY_BYTES_MAX: u64 = 1 << 16;
 
-/// A reply with its code and its last text.
+/// Code and text of the last line of a reply.
 #[derive(Debug, Clone)]
 pub(super) struct Reply {
     pub(super) code: u16,
     pub(super) text: String,
 }
 
-/// A connection to the other server.
+/// An SMTP connection to the other server.
 pub(super) struct Dialog {
     stream: BufReader<TcpStream>,
 }

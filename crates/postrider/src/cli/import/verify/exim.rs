@@ -84,7 +84,7 @@ fn resolved(told: &str) -> Vec<Resolved> {
     resolved
 }
 
-/// The last line of a reply of SMTP.
+/// Returns whether the line ends a reply of SMTP (RFC 5321 §4.2.1).
 fn is_last_line(line: &str) -> bool {
     let bytes = line.as_bytes();
     bytes.len() >= 4 && bytes[..3].iter().all(u8::is_ascii_digit) && bytes[3] == b' '

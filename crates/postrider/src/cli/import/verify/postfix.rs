@@ -25,13 +25,13 @@ const SMTPD: &str = "smtpd_authorized_xclient_hosts=127.0.0.1 smtpd_tls_wrapperm
     smtpd_hard_error_limit=100000 smtpd_client_connection_count_limit=0 smtpd_client_connection_rate_limit=0 \
     smtpd_client_message_rate_limit=0 smtpd_client_recipient_rate_limit=0 smtpd_upstream_proxy_protocol=";
 
-/// Programs that deliver.
+/// Delivery agents whose log lines tell where mail went.
 const DELIVERS: [&str; 7] = ["smtp", "lmtp", "local", "virtual", "pipe", "error", "discard"];
 
 /// Words of replies that wait for a probe.
 const PROBES: [&str; 2] = ["unverified address", "Address verification in progress"];
 
-/// A second Postfix.
+/// A Postfix with a copy of the configuration, which delivers nothing. Dropping stops it.
 struct Copy {
     folder: Arc<WorkFolder>,
     /// For strangers, and for logins.
@@ -220,7 +220,7 @@ fn end_with(folder: &Arc<WorkFolder>) -> Result<(), CliError> {
 
 enum Asked {
     Known(Answer),
-    /// The recipients are those of this message.
+    /// The message with this id tells of the recipients.
     Queued(String),
 }
 
