@@ -11,7 +11,7 @@ use std::{net::Ipv4Addr, sync::Arc};
 /// Messages of one commit.
 const BATCH: u64 = 20;
 
-/// A log in memory, worked by hand.
+/// The log on a disk in memory. [`Log`] has no threads: callers make its steps.
 pub struct Log(LogSpool);
 
 impl Default for Log {
@@ -25,12 +25,12 @@ impl Default for Log {
 }
 
 impl Log {
-    /// Takes an entry in.
+    /// Submits an entry as a transaction of its own.
     pub fn submit(&self, entry: Entry) -> CommitSeq {
         self.0.submit(vec![entry]).expect("there is room")
     }
 
-    /// Takes a transaction in.
+    /// Submits several entries as one transaction.
     pub fn submit_all(&self, transaction: Transaction) -> CommitSeq {
         self.0.submit(transaction).expect("there is room")
     }
@@ -49,7 +49,7 @@ pub fn end(id: QueueId) -> Entry {
     Entry::Outcome { id, results: vec![(0, delivered)], last: true }
 }
 
-/// A message of 1 KiB with one recipient.
+/// Returns a message of 1 KiB with one recipient.
 pub fn message(id: QueueId, content: &Content) -> SharedMessage {
     let mut envelope = Envelope::new(ReversePath::parse("sender@source.test", false).expect("a path"));
     let path = ForwardPath::parse("recipient@sink.test", false).expect("a path");

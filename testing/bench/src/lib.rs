@@ -12,18 +12,18 @@ pub mod rules;
 pub mod schedule;
 pub mod session;
 
-/// A part and how to run it.
+/// A part of the daemon whose CPU time is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
-    /// The name in the baseline.
+    /// As the baseline names it.
     pub name: &'static str,
-    /// The work of one round.
+    /// What one round does, for the report.
     pub what: &'static str,
     /// Runs so many rounds.
     pub run: fn(u64),
 }
 
-/// All of them.
+/// Every part that is measured.
 pub const PARTS: [Part; 13] = [
     Part { name: "session", what: "a transaction of 1 KiB at a server session", run: session::run },
     Part { name: "commit", what: "a message written to the log and ended, 20 a commit", run: commit::run },
@@ -52,7 +52,7 @@ pub const PARTS: [Part; 13] = [
     Part { name: "expand", what: "an alias with 10 addresses", run: expand::run },
 ];
 
-/// The part of that name.
+/// Returns the part with this name.
 pub fn part(name: &str) -> Option<Part> {
     PARTS.into_iter().find(|part| part.name == name)
 }

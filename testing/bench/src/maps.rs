@@ -9,7 +9,7 @@ const KEYS: u64 = 100_000;
 /// Networks of a cidr map.
 const NETWORKS: u64 = 10_000;
 
-/// A key as scattered as users are.
+/// Returns a key; consecutive numbers give keys far apart.
 fn key(number: u64) -> String {
     format!("user{:08x}@example.test", (number % KEYS).wrapping_mul(2_654_435_761) & 0xffff_ffff)
 }

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// One directory.
+/// A directory of files in memory, whose syncs cost nothing.
 #[derive(Default)]
 pub struct MemoryDisk(Mutex<BTreeMap<String, Arc<MemoryFile>>>);
 

@@ -12,7 +12,7 @@ use std::{net::SocketAddr, sync::OnceLock};
 /// Clients whose rates are counted.
 const CLIENTS: u64 = 100_000;
 
-/// Rules of the program.
+/// Rules that are judged at each stage.
 const RULES: usize = 20;
 
 /// Twenty rules without look-ups, of which none decides: networks, senders, recipients, names in EHLO. They are as the

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Destinations the messages go to in turn.
 const DESTINATIONS: u64 = 100;
 
-/// Each domain is a destination.
+/// Routes each domain to a destination of its own.
 struct ByDomain;
 
 impl Routing for ByDomain {
@@ -34,7 +34,7 @@ pub struct Driver {
     /// Connections that were opened or woken.
     ready: Vec<ConnectionId>,
     leased: Option<(ConnectionId, Lease, Option<SharedMessage>)>,
-    /// Transactions for the spool.
+    /// Transactions that the engine has submitted.
     submitted: Vec<Transaction>,
 }
 
@@ -81,7 +81,7 @@ impl Driver {
         }
     }
 
-    /// A message is durable.
+    /// Brings the engine a message that is durable.
     pub fn accept(&mut self, message: SharedMessage, now: Millis) {
         let routed = Routed::new(self.routing.clone(), &message.envelope);
         self.handle(Event::Accepted { message, routed, held: None, is_late: false }, now);
@@ -100,7 +100,7 @@ impl Driver {
         None
     }
 
-    /// The result of a lease with one recipient.
+    /// Brings the engine the result of a lease with one recipient.
     pub fn finish(
         &mut self,
         (connection, lease): (ConnectionId, Lease),

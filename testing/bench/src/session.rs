@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub const COMMANDS: [&[u8]; 3] =
     [b"MAIL FROM:<sender@source.test> SIZE=1024\r\n", b"RCPT TO:<recipient@sink.test>\r\n", b"DATA\r\n"];
 
-/// A message of 1 KiB and the end of it.
+/// Returns a message of 1 KiB with the final dot.
 pub fn content() -> Vec<u8> {
     let mut text =
         b"From: <sender@source.test>\r\nTo: <recipient@sink.test>\r\nSubject: what it costs\r\n\r\n".to_vec();
@@ -25,7 +25,7 @@ pub fn content() -> Vec<u8> {
     text
 }
 
-/// A session that has said EHLO.
+/// A server session whose client has said EHLO.
 pub struct Client {
     connection: Connection,
     scanner: ContentScanner,

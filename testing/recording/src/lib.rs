@@ -11,15 +11,15 @@ pub use recorder::{QueuedRecipient, Recorder};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Write};
 
-/// The version of the format.
+/// Version of the format; others are refused.
 pub const FORMAT: u32 = 1;
 
-/// The first line of the file.
+/// The first line of the file: counts of what follows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// The version of the format.
+    /// Has to be [`FORMAT`].
     pub format: u32,
-    /// Messages in the file.
+    /// Lines behind this one, a message each.
     pub messages: u64,
     /// Domains of recipients. They are numbered from 0.
     pub destinations: u32,
@@ -27,44 +27,44 @@ pub struct Head {
     pub unknown_recipients: u64,
 }
 
-/// A recording.
+/// What one site's mail did over some time, without addresses and texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recording {
-    /// Counts.
+    /// The first line of the file.
     pub head: Head,
     /// Messages by their arrival.
     pub messages: Vec<RecordedMessage>,
 }
 
-/// A message.
+/// When a message came, and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedMessage {
     /// Time since the first message arrived.
     pub at_ms: u64,
-    /// Size of the content.
+    /// Octets of the content.
     pub size_bytes: u64,
-    /// A notification of the server itself.
+    /// True for a notification of the server itself.
     #[serde(default)]
     pub is_notification: bool,
-    /// An operator holds the message.
+    /// True if an operator holds the message.
     #[serde(default)]
     pub is_held: bool,
-    /// The recipients that are known.
+    /// Those of which anything is known.
     pub recipients: Vec<RecordedRecipient>,
 }
 
-/// A recipient.
+/// Attempts for one recipient, and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedRecipient {
-    /// The number of the domain.
+    /// Number of the recipient's domain.
     pub destination: u32,
     /// Attempts in their order. The last of a recipient that is delivered or bounced is the one that ended it.
     pub attempts: Vec<RecordedAttempt>,
-    /// The end.
+    /// How the recipient had ended when the recording was made.
     pub end: End,
 }
 
-/// An attempt.
+/// When an attempt ended, and how long it took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedAttempt {
     /// Age of the message at the end of the attempt.
@@ -73,7 +73,7 @@ pub struct RecordedAttempt {
     pub latency_ms: u64,
 }
 
-/// The end of a recipient.
+/// How a recipient ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
@@ -81,9 +81,9 @@ pub enum End {
     Delivered,
     /// Failed, also because the lifetime of the message was over.
     Bounced,
-    /// Deleted by an operator.
+    /// An operator deleted the recipient.
     Deleted,
-    /// None yet.
+    /// Not ended: still in the queue.
     Queued,
 }
 
@@ -113,7 +113,7 @@ impl RecordedRecipient {
 }
 
 impl Recording {
-    /// Counts the recipients.
+    /// Counts how recipients ended, and attempts that were deferred.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for recipient in self.messages.iter().flat_map(|message| &message.recipients) {

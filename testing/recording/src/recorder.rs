@@ -8,7 +8,7 @@ use report::{
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// A recipient of a queued message.
+/// What the queue says of a recipient, in addition to the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuedRecipient {
     /// The forward-path without brackets. It only finds the recipient in the history, and gives a number to its domain.

@@ -1,6 +1,6 @@
 //! The arguments of the programs of this crate; `cargo xtask` checks them before.
 
-/// The word behind `name`.
+/// Returns the argument behind `name`; `None` if it was not given.
 pub fn text(name: &str) -> Option<String> {
     std::env::args().skip_while(|arg| arg != name).nth(1)
 }

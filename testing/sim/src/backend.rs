@@ -8,13 +8,13 @@ use spool::{
 };
 use std::{fmt, ops::Deref, str::FromStr, sync::Arc, time::Duration};
 
-/// A backend of the spool.
+/// Which spool a seed tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backend {
-    /// The log.
+    /// The log alone.
     #[default]
     Log,
-    /// Queue directories.
+    /// Queue directories alone.
     QueueDirs,
     /// The log for some messages, queue directories for the others.
     Both,
@@ -72,7 +72,7 @@ impl FromStr for Backend {
     }
 }
 
-/// The setup of a backend, from the seed.
+/// How the spool of a seed is set up, restart after restart.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
     pub(crate) backend: Backend,
@@ -192,7 +192,7 @@ impl SingleStepped for DirSpool {
     }
 }
 
-/// A spool without threads.
+/// The spool under test; its work is done by steps.
 pub(crate) enum Subject {
     Log(Box<LogSpool>),
     QueueDirs(Box<DirSpool>),
@@ -209,7 +209,7 @@ impl Subject {
         }
     }
 
-    /// Returns the failure of a spool that has failed.
+    /// Returns why the spool stores nothing more; `None` while it does.
     pub(crate) fn failure(&self) -> Option<SpoolFailure> {
         let of = |spool: &dyn Spool| spool.poll_durable(CommitSeq(u64::MAX))?.err();
         match self {

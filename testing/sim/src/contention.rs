@@ -25,7 +25,7 @@ const TURN: Millis = 10_000;
 const REPLY_TIMEOUT: Millis = 300_000;
 const IDLE_TIMEOUT: Millis = 5_000;
 const GREYLIST: Millis = 60_000;
-/// The good mail comes so long.
+/// Good mail arrives for this long.
 const RUN: Millis = 120_000;
 /// The strangers' mail comes within this time.
 const BURST: Millis = 14_000;
@@ -42,7 +42,7 @@ pub struct LongestWaits {
     pub known: Millis,
     /// Mail for good domains that had not taken any.
     pub new: Millis,
-    /// Good messages.
+    /// Good messages that arrived.
     pub good_count: u64,
     /// Connections that were given up for others.
     pub abandoned_count: u64,
@@ -70,7 +70,7 @@ enum Manner {
 }
 
 impl Manner {
-    /// The manner that a domain has in its name.
+    /// Reads the manner from the name of the domain.
     fn of(domain: &str) -> Self {
         match domain.trim_end_matches(|c: char| !c.is_ascii_alphabetic()) {
             "local" => Self::Local,
@@ -136,7 +136,7 @@ struct World {
     now: Millis,
     happenings: BinaryHeap<Reverse<(Millis, u64, Happening)>>,
     happening_count: u64,
-    /// The tick that counts.
+    /// When the engine asked to be woken; ticks at other times are out of date.
     wake_at: Option<Millis>,
     connections: BTreeMap<u64, Connection>,
     numbers: HashMap<ConnectionId, u64>,
@@ -145,7 +145,7 @@ struct World {
     waiting: BTreeMap<QueueId, (Millis, Manner, bool)>,
     has_delivered: HashSet<Arc<str>>,
     first_attempts: HashMap<QueueId, Millis>,
-    /// A new good domain may wait so long.
+    /// Mail for a new good domain has to be tried within this time.
     new_wait_max: Millis,
     waits: LongestWaits,
     violation: Option<String>,

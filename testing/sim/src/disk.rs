@@ -15,7 +15,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// A fault at an operation.
+/// What goes wrong at an operation, and at those behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The operation is done in part, and every later one fails: the power or the process is gone.
@@ -52,11 +52,11 @@ struct State {
     operation_count: u64,
     faults: Vec<(u64, Fault)>,
     is_off: bool,
-    /// Every operation fails with this.
+    /// The error of every further operation; `None` while the disk works.
     broken: Option<i32>,
     /// An operation has failed that should not have.
     has_failed: bool,
-    /// A write needed a page that cannot be read.
+    /// A write touched a page that decay has made unreadable.
     has_met_decay: bool,
     /// The wall clock, in milliseconds since 1970.
     clock_ms: u64,
@@ -66,7 +66,7 @@ struct State {
 }
 
 impl NameChange {
-    /// The name that came or went.
+    /// Returns the name that the change is about; of a rename, the new one.
     fn name(&self) -> &str {
         match self {
             Self::Created(name, _) | Self::Renamed(_, name, _) | Self::Removed(name, _) => name,
@@ -185,7 +185,7 @@ impl State {
 }
 
 impl SimDisk {
-    /// An empty disk.
+    /// Returns an empty disk with so much room.
     pub fn new(seed: u64, capacity_bytes: u64) -> Self {
         Self::of(State {
             images: BTreeMap::new(),
@@ -258,7 +258,7 @@ impl SimDisk {
         !state.is_off && state.broken.is_none() && !state.has_failed
     }
 
-    /// Cuts now.
+    /// Cuts the power: every further operation fails.
     pub fn cut(&self) {
         self.state().is_off = true;
     }

@@ -4,7 +4,7 @@
 use mail::{Cause, Disposition, Outcome};
 use spool::{Entry, Imbalance, RecoveryReport, Totals};
 
-/// The totals that may be found.
+/// Between which totals a recovery has to be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ExpectedTotals {
     /// With everything that was called durable.
@@ -57,12 +57,12 @@ fn add(totals: &mut Totals, more: &Totals) {
 }
 
 impl ExpectedTotals {
-    /// A transaction was taken.
+    /// Counts a transaction that the spool took and may lose.
     pub fn submitted(&mut self, counted: &Totals) {
         add(&mut self.most, counted);
     }
 
-    /// A transaction was called durable.
+    /// Counts a transaction that must not be lost any more.
     pub fn durable(&mut self, counted: &Totals) {
         add(&mut self.least, counted);
     }

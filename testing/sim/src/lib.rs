@@ -24,12 +24,12 @@ use crate::mutant::Mutant;
 use backend::Backend;
 use std::fmt;
 
-/// The results of many seeds.
+/// What all seeds together have done, and which of them failed.
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
     /// Seeds that were run.
     pub case_count: u64,
-    /// The sum over all seeds.
+    /// Summed up over all seeds.
     pub tally: run::CaseCounts,
     /// Seeds that broke a promise, and which.
     pub violations: Vec<(u64, String)>,

@@ -29,17 +29,17 @@ struct Past {
     last: Option<(Disposition, String)>,
 }
 
-/// By queue id.
+/// Live messages, by queue id.
 pub type Queue = BTreeMap<u64, Live>;
 
-/// A message that was handed to the spool.
+/// What has to come back of a message that was handed to the spool.
 #[derive(Debug, Clone)]
 struct Sent {
     message: SharedMessage,
     content: Bytes,
 }
 
-/// All of it.
+/// What the spool may have after a crash, from what was submitted and acknowledged.
 #[derive(Debug)]
 pub struct Model {
     sent: BTreeMap<u64, Sent>,
@@ -96,7 +96,7 @@ fn apply(queue: &mut Queue, transaction: &Transaction) {
     }
 }
 
-/// The message that begins here.
+/// Returns the message that the entry accepts.
 fn accepted(entry: &Entry) -> Option<u64> {
     match entry {
         Entry::Accept(message) => Some(message.id.0),
@@ -105,7 +105,7 @@ fn accepted(entry: &Entry) -> Option<u64> {
     }
 }
 
-/// The message that ends here.
+/// Returns the message that the entry ends.
 fn ended(entry: &Entry) -> Option<u64> {
     match entry {
         Entry::Outcome { id, last: true, .. } | Entry::Control { id, op: ControlOp::Delete } => Some(id.0),
@@ -128,7 +128,7 @@ impl Past {
 }
 
 impl Live {
-    /// As recovery tells it.
+    /// Returns the message in the form in which recovery has it.
     pub fn recovered(states: &[RecipientState], held: Option<Box<str>>) -> Self {
         let past = |s: &RecipientState| Past {
             settled: s.settled,
@@ -158,7 +158,7 @@ impl Model {
         }
     }
 
-    /// The spool took it.
+    /// Notes a transaction that the spool took; it may be lost until it is acknowledged.
     pub fn submitted(&mut self, shard: usize, commit_seq: CommitSeq, transaction: Transaction) {
         apply(&mut self.latest, &transaction);
         self.expected.submitted(&counted(&transaction));
@@ -177,7 +177,7 @@ impl Model {
         self.shards[shard].open().iter().map(|(commit_seq, _)| *commit_seq)
     }
 
-    /// Of all shards.
+    /// Returns the transactions of all shards that may still be lost.
     pub fn open_count(&self) -> usize {
         self.shards.iter().map(|shard| shard.open().len()).sum()
     }
@@ -323,7 +323,7 @@ impl Shard {
         found.iter().filter(|(id, _)| self.own.contains(id)).map(|(id, live)| (*id, live.clone())).collect()
     }
 
-    /// Is it one of the queues that may be?
+    /// Checks that a recovery found one of the queues that are permitted.
     fn check(&self, found: &Queue, totals: Option<&Totals>, damaged: &Damaged) -> Result<(), String> {
         match self.order {
             Survivors::Prefix => self.check_prefix(found, totals, damaged),

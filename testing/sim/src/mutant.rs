@@ -4,19 +4,19 @@ use crate::disk::EIO;
 use spool::disk::{Disk, File};
 use std::{fmt, io, sync::Arc, time::Duration};
 
-/// A broken rule.
+/// A rule that something breaks on purpose: the simulator has to notice each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mutant {
-    /// None is broken.
+    /// Nothing is broken.
     #[default]
     None,
-    /// The disk under the spool breaks a rule.
+    /// Below the spool.
     Disk(DiskMutant),
-    /// The spool breaks a rule.
+    /// In the spool.
     Spool(spool::Mutant),
-    /// The acceptor breaks a rule.
+    /// In the acceptor.
     Accept(accept::Mutant),
-    /// The message engine breaks a rule.
+    /// In the message engine.
     Engine(engine::Mutant),
     /// Places that a start found damaged or unreadable are not reported.
     HideCorruption,
@@ -25,7 +25,7 @@ pub enum Mutant {
 /// A rule that a disk breaks, so that the code above it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskMutant {
-    /// A sync of a file does nothing.
+    /// A sync of a file returns at once.
     SkipSync,
     /// A sync of a directory or of the file system does nothing.
     SkipDirSync,
@@ -83,17 +83,17 @@ impl Mutant {
         [Self::None].into_iter().chain(Self::OF_CRASHES).find(|mutant| mutant.to_string() == name)
     }
 
-    /// The rule that the spool breaks.
+    /// Returns the rule that the spool breaks; `None` if another part does.
     pub fn of_spool(self) -> spool::Mutant {
         if let Self::Spool(mutant) = self { mutant } else { spool::Mutant::None }
     }
 
-    /// The rule that the acceptor breaks.
+    /// Returns the rule that the acceptor breaks; `None` if another part does.
     pub fn of_accept(self) -> accept::Mutant {
         if let Self::Accept(mutant) = self { mutant } else { accept::Mutant::None }
     }
 
-    /// The rule that the engine breaks.
+    /// Returns the rule that the engine breaks; `None` if another part does.
     pub fn of_engine(self) -> engine::Mutant {
         if let Self::Engine(mutant) = self { mutant } else { engine::Mutant::None }
     }
@@ -119,7 +119,7 @@ impl fmt::Display for Mutant {
     }
 }
 
-/// A disk that breaks a rule.
+/// Passes calls on to a disk, except those that break the rule.
 struct MutantDisk {
     disk: Arc<dyn Disk>,
     mutant: DiskMutant,
@@ -203,7 +203,7 @@ struct MutantFile {
     mutant: DiskMutant,
 }
 
-/// A byte that makes no valid checksum.
+/// Put in place of bytes, so that a checksum fails.
 const DAMAGED: u8 = 0xa5;
 
 impl MutantFile {

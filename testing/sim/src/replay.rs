@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-/// The wall clock at the begin of a replay.
+/// Unix milliseconds at which each replay begins.
 const WALL_MS: u64 = 1_700_000_000_000;
 /// Longer content is cut: a simulated disk is memory.
 const CONTENT_BYTES_MAX: u64 = 64 * 1024;
@@ -34,7 +34,7 @@ const EXPIRE: Duration = Duration::from_secs(365 * 86_400);
 /// Events between two checks of all invariants.
 const CHECK_EVERY: u64 = 64;
 
-/// The results of a replay.
+/// What a replay has done, to be compared with the recording.
 #[derive(Debug, Clone, Default)]
 pub struct ReplayReport {
     /// Messages that were accepted.
@@ -43,9 +43,9 @@ pub struct ReplayReport {
     pub recipients: u64,
     /// Destinations that mail was delivered to or waits for.
     pub destinations: u64,
-    /// The counts of the recording.
+    /// How the recipients ended in the recording.
     pub recorded: Counts,
-    /// The counts of the replay.
+    /// How they ended in the replay.
     pub replayed: Counts,
     /// Messages at one time in the queue, at most.
     pub queue_max: u64,
@@ -122,7 +122,7 @@ enum Due {
     Finished(Box<Finished>),
 }
 
-/// An attempt at its end.
+/// What an attempt brings when its time is over.
 struct Finished {
     connection: ConnectionId,
     lease: Lease,
@@ -268,7 +268,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// A message is stored and queued.
+    /// Stores and queues the message with this index in the recording.
     fn arrive(&mut self, number: usize) -> Result<(), String> {
         let recorded = &self.recording.messages[number];
         let mut envelope = Envelope::new(ReversePath::Null);
@@ -464,7 +464,7 @@ impl<'r> World<'r> {
         Ok(leased)
     }
 
-    /// Stores a transaction durably.
+    /// Submits a transaction, and lets the spool work until it is durable.
     fn store(&mut self, transaction: Transaction) -> Result<(), String> {
         let commit_seq = self.spool.submit(transaction).map_err(|refused| refused.to_string())?;
         loop {

@@ -30,7 +30,7 @@ use std::{
     time::Duration,
 };
 
-/// The results of one seed.
+/// What one seed has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CaseCounts {
     /// Runs that ended in a cut, a kill or an error.
@@ -41,14 +41,14 @@ pub struct CaseCounts {
     pub no_room_count: u64,
     /// Messages handed to the spool.
     pub message_count: u64,
-    /// Operations of the disk.
+    /// Operations on the simulated disk.
     pub operation_count: u64,
     /// Places of the disk that went bad after they were synced.
     pub decay_count: u64,
 }
 
 impl CaseCounts {
-    /// Both together.
+    /// Adds the counts of another seed.
     pub fn add(&mut self, other: &Self) {
         self.crash_count += other.crash_count;
         self.recovery_crash_count += other.recovery_crash_count;
@@ -59,7 +59,7 @@ impl CaseCounts {
     }
 }
 
-/// The spool and everything around it.
+/// One seed: the spool, its disk, and the model of what it must have.
 struct Run {
     rng: Rng,
     /// The stream that chooses the runs that begin with names only. A stream of its own: the other has been counted
@@ -69,7 +69,7 @@ struct Run {
     indexes: Rng,
     /// The stream that chooses the bytes of the disk that are damaged, and the moments.
     decays: Rng,
-    /// The places that went bad.
+    /// What was damaged so far, to be healed later.
     decayed: Vec<decay::Decayed>,
     /// Messages that came back because their end could not be read, and may go again when it can.
     returned: BTreeSet<u64>,
@@ -329,7 +329,7 @@ fn is_no_room(failure: &SpoolFailure) -> bool {
     failure.to_string().contains("no room for one")
 }
 
-/// The reason why there was no recovery.
+/// Why a start ended without a spool to go on with.
 enum Ended {
     /// The disk had failed: another restart follows.
     Crash,

@@ -6,22 +6,22 @@ use crate::disk::{PAGE, SimDisk};
 use mail::QueueId;
 use std::{collections::BTreeSet, ops::Range};
 
-/// The kind of data at a place on the disk.
+/// What the bytes at a place of the disk are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum What {
-    /// The first bytes of a segment.
+    /// The first block of a segment.
     SegmentHeader,
-    /// The copy of them in its last block.
+    /// The copy of the header in the last block.
     HeaderCopy,
-    /// The head or the end of a batch.
+    /// Head or end of a batch, without its records.
     BatchFrame,
     /// Length, kind and name of a record.
     RecordHead,
-    /// The rest of it.
+    /// The record without its head.
     RecordBody,
     /// Anything in the newest batch of all.
     LastBatch,
-    /// The index file of a segment.
+    /// An index file.
     SegmentIndex,
     /// An envelope file.
     Envelope,
@@ -36,24 +36,24 @@ pub enum What {
 /// The message or intent that bytes on the disk belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
-    /// A message.
+    /// The message with this queue id.
     Message(u64),
-    /// The message that names this chunk.
+    /// Whichever message names this chunk.
     Chunk(u64),
 }
 
 /// Bytes of a file.
 #[derive(Debug, Clone)]
 pub struct Spot {
-    /// The path on the disk.
+    /// Path of the file on the simulated disk.
     pub file: String,
-    /// In the file.
+    /// Offsets in the file.
     pub bytes: Range<usize>,
-    /// The kind of data.
+    /// Tells what is lost with these bytes.
     pub what: What,
 }
 
-/// A batch in a segment.
+/// A whole batch, found by parsing the segment.
 struct Batch {
     sequence: u64,
     /// Without its padding.

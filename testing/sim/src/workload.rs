@@ -74,7 +74,7 @@ pub(crate) fn finished(model: &Model, id: QueueId) -> Entry {
     Entry::Outcome { id, results, last: true }
 }
 
-/// An operator deletes a message.
+/// Returns the transaction with which an operator deletes a message.
 pub(crate) fn deleted(model: &Model, id: QueueId) -> Transaction {
     let open = model.latest().get(&id.0).map(Live::open_recipients).unwrap_or_default();
     let count = Totals { deleted: open.len() as u64, ..Totals::default() };
@@ -118,7 +118,7 @@ impl Workload {
         if is_piece { self.go_on(spool, model) } else { self.accept(spool, model) }.map(drop)
     }
 
-    /// The oldest message is delivered.
+    /// Submits the delivery of the oldest message, if there is one.
     pub fn finish_one(&mut self, spool: &dyn Spool, model: &mut Model) -> Result<(), Refused> {
         let Some(id) = model.latest().keys().next().copied() else { return Ok(()) };
         let done = finished(model, QueueId(id));

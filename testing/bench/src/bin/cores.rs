@@ -7,7 +7,7 @@ use std::{cmp::Reverse, collections::BinaryHeap, process::ExitCode};
 /// Nanoseconds.
 type Nanos = u64;
 
-/// The costs of the steps.
+/// What each step costs, in nanoseconds.
 #[derive(Clone, Copy)]
 struct Costs {
     /// CPU time of a worker for a message: sockets, protocol, log lines.
@@ -64,7 +64,7 @@ impl Lock {
     }
 }
 
-/// An event of the simulation.
+/// What happens next in the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A worker is free for the next message.
@@ -73,9 +73,9 @@ enum Event {
     Submit(usize),
     /// A durable message enters the message queue and is leased.
     Queue(usize),
-    /// A delivery has ended.
+    /// The attempt of a delivery has ended.
     Complete(usize),
-    /// A batch is durable.
+    /// The batch that was being synced is durable.
     Synced,
 }
 

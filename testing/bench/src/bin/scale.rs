@@ -5,7 +5,7 @@ use mail::{Destination, Disposition, QueueId};
 use queue::{Arrival, ArrivingRecipient, DestinationId, Lease, Millis, Queue, QueueSettings};
 use std::{fs, process::ExitCode, time::Instant};
 
-/// Destinations.
+/// Domains that mail goes to, a destination each.
 const SITES: u32 = 1000;
 /// The longest wait between two attempts, by default.
 const RETRY: Millis = 4_000_000;

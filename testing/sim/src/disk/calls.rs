@@ -34,7 +34,7 @@ impl SimDisk {
         format!("{}{name}", self.prefix)
     }
 
-    /// Is this one of its own files?
+    /// Returns the name below this directory; `None` for files elsewhere.
     fn own<'n>(&self, path: &'n str) -> Option<&'n str> {
         path.strip_prefix(&self.prefix).filter(|name| !name.contains('/'))
     }

@@ -7,10 +7,10 @@ use std::ops::Range;
 /// Size of the unit that the kernel reads at once: where one sector cannot be read, none of its page can.
 pub const PAGE: usize = 4096;
 
-/// A way in which synced bytes are damaged.
+/// How synced bytes are damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decay {
-    /// One bit flips.
+    /// A single bit is flipped.
     Bit,
     /// Something else stands in a sector.
     Garbage,
@@ -20,9 +20,9 @@ pub enum Decay {
     Hiccup,
     /// Memory has the page wrong; the medium has it right.
     Cache,
-    /// A sector has zeros.
+    /// A sector reads as zeros.
     ZeroSector,
-    /// A page has zeros.
+    /// A page reads as zeros.
     ZeroPage,
     /// The last write to a page was never done, although it was synced.
     LostWrite,

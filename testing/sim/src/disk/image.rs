@@ -15,7 +15,7 @@ pub(super) const SECTOR: usize = 512;
 pub(super) struct Image {
     /// The bytes that a power cut leaves for sure.
     durable: Vec<u8>,
-    /// The bytes that are read.
+    /// What reads return.
     pub(super) now: Vec<u8>,
     /// Changes since the last sync, in order.
     unsynced: Vec<Change>,
@@ -73,7 +73,7 @@ impl Image {
         self.lost_pages.keys().copied()
     }
 
-    /// Every page can be read again.
+    /// Makes every page readable again.
     pub(super) fn heal(&mut self) {
         self.lost_pages.clear();
     }

@@ -18,7 +18,7 @@ type Outcomes = BTreeMap<(u64, u32), Vec<(Disposition, String)>>;
 #[derive(Debug, Default)]
 pub(super) struct Damaged {
     messages: BTreeSet<u64>,
-    /// The message that each chunk belongs to.
+    /// By chunk, the message that refers to it.
     chunk_ids: BTreeMap<u64, u64>,
     /// Chunks that are damaged, whoever will name them.
     damaged_chunks: BTreeSet<u64>,
@@ -26,7 +26,7 @@ pub(super) struct Damaged {
 }
 
 impl Damaged {
-    /// A message that may be submitted.
+    /// Learns the chunks of a message before it is submitted.
     pub(super) fn sent(&mut self, message: &mail::Message) {
         for chunk_id in message.content.parts().iter().filter_map(Part::chunk_id) {
             let chunk_id = chunk_id.0 & PLACE_MASK;
@@ -37,7 +37,7 @@ impl Damaged {
         }
     }
 
-    /// An entry that was.
+    /// Learns an entry that was submitted.
     pub(super) fn submitted(&mut self, entry: &Entry) {
         if let Entry::Outcome { id, results, .. } = entry {
             for (index, outcome) in results {

@@ -39,7 +39,7 @@ pub(super) fn is_some_of(before: &Queue, open: &[&Transaction], found: &Queue, d
 struct Search<'a> {
     open: &'a [&'a Transaction],
     names: &'a [BTreeSet<u64>],
-    /// The last transaction that names an id.
+    /// By queue id, the index of the last transaction that names it.
     last: &'a BTreeMap<u64, usize>,
     found: &'a Queue,
     damaged: &'a Damaged,

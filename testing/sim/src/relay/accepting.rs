@@ -34,7 +34,7 @@ const STREAM_BYTES: usize = 8 * 1024;
 /// Rounds in which tasks may wake each other; what is not done in them is done in the next step.
 const ROUNDS: usize = 4;
 
-/// A message on its way to the disk.
+/// What the acceptor has submitted and is not durable yet.
 pub(super) struct Submitted {
     pub(super) commit_seq: CommitSeq,
     pub(super) transaction: Transaction,
@@ -42,7 +42,7 @@ pub(super) struct Submitted {
     pub(super) contents: Vec<Vec<u8>>,
 }
 
-/// A message that is the queue's.
+/// What the acceptor hands to the queue.
 pub(super) struct Queued {
     pub(super) message: SharedMessage,
     pub(super) held: Option<Box<str>>,
@@ -162,7 +162,7 @@ impl Spool for WatchedSpool {
     }
 }
 
-/// The message that an entry adds.
+/// Returns the message that the entry adds; `None` for other entries.
 pub(super) fn accepted(entry: &Entry) -> Option<&SharedMessage> {
     match entry {
         Entry::Accept(message) => Some(message),
@@ -171,7 +171,7 @@ pub(super) fn accepted(entry: &Entry) -> Option<&SharedMessage> {
     }
 }
 
-/// The program around the acceptor.
+/// Stands for the daemon around the acceptor.
 struct FrontIntake {
     config: Mutex<Arc<AcceptConfig>>,
     wall: AtomicU64,
@@ -180,7 +180,7 @@ struct FrontIntake {
     queued: Mutex<Vec<Queued>>,
 }
 
-/// A log without a reader.
+/// Events go nowhere.
 static LOG: LazyLock<AcceptLog> =
     LazyLock::new(|| AcceptLog::new(EventStream::start(Vec::new()).expect("a thread"), false));
 

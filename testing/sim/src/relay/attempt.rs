@@ -11,23 +11,23 @@ use mail::{DeliveryOptions, Envelope, Message, Origin, QueueId, Recipient, Rever
 use smtp::server::replies;
 use std::fmt::Write as _;
 
-/// A recipient as the client gave it.
+/// One RCPT, and what the client heard.
 #[derive(Debug, Clone)]
 pub(super) struct Given {
     pub(super) who: Who,
     pub(super) recipient: Recipient,
-    /// The client read 250.
+    /// The reply was 250.
     pub(super) is_accepted: bool,
 }
 
-/// A transaction of a client.
+/// One transaction of a client, as the oracle keeps it.
 #[derive(Debug)]
 pub(super) struct Attempt {
-    /// The number of its mail.
+    /// Of the mail that is sent.
     pub(super) n: u64,
     pub(super) given: Vec<Given>,
     pub(super) options: DeliveryOptions,
-    /// The client has sent all of the content.
+    /// Up to the final dot.
     pub(super) content_sent: bool,
     /// The reply to the content, once the client has read it.
     told: Option<String>,
@@ -36,7 +36,7 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// A transaction with a mail that begins.
+    /// Returns a transaction whose content was not sent yet.
     pub(super) fn new(n: u64, given: Vec<Given>, options: DeliveryOptions) -> Self {
         Self { n, given, options, content_sent: false, told: None, stored: None }
     }

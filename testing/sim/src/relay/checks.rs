@@ -30,22 +30,22 @@ pub(super) const COPIES_FROM: u32 = 10_000;
 /// What a check decided of a transaction.
 #[derive(Debug, Clone)]
 pub(super) enum What {
-    /// A line of the header, without its end.
+    /// A field is added: this line, without its end.
     Field(String),
-    /// The recipient is replaced.
+    /// This recipient takes the place of the one that is judged.
     Redirect(Box<Recipient>),
-    /// The recipient, or the message, is dropped.
+    /// Nobody gets it, though the client hears 250.
     Discard,
     /// A further recipient, whom the client did not name.
     Copy(Box<Recipient>),
-    /// The message is held.
+    /// It waits for an operator.
     Hold,
 }
 
 /// A decision that a check has given to the pipeline.
 #[derive(Debug, Clone)]
 pub(super) struct Decision {
-    /// The recipient that is judged, at RCPT.
+    /// At RCPT, the recipient that is judged; `None` for the message.
     pub(super) of: Option<Who>,
     pub(super) what: What,
 }
@@ -54,7 +54,7 @@ pub(super) struct Decision {
 #[derive(Debug, Default)]
 pub(super) struct Judged {
     recipient_count: u64,
-    /// The configuration at MAIL.
+    /// Which configuration judged MAIL, and has to judge the rest.
     generation: Option<u64>,
     pub(super) decisions: Vec<Decision>,
 }
@@ -140,7 +140,7 @@ impl Judgments {
         self.note(attempt, None, What::Field(format!("{RULE_FIELD}: {begun}")));
     }
 
-    /// A field with a value that no other has.
+    /// Returns a verdict that adds a field with a value of its own, so that each is found again.
     fn field(&mut self, attempt: u64, stage: Stage, of: Option<Who>) -> Verdict {
         self.serial += 1;
         let of_whom = of.map_or(String::new(), |(n, k)| format!(" m{n}r{k}"));

@@ -11,7 +11,7 @@ use spool::Spool as _;
 /// Longer than any reply may take.
 const REPLY_TIMEOUT: Millis = 300_000;
 
-/// A lease on the wire.
+/// A lease whose transaction is under way.
 struct Leased {
     name: u64,
     lease: Lease,
@@ -29,7 +29,7 @@ pub(super) struct Connection {
     is_greeted: bool,
 }
 
-/// The state of a connection after a step.
+/// What becomes of the connection after a step.
 enum Next {
     Stays,
     Closes,

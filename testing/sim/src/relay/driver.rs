@@ -45,7 +45,7 @@ struct Commit {
     counted: Totals,
 }
 
-/// The parameters of a relay.
+/// What a seed has chosen for the relay.
 pub(super) struct Plan {
     pub(super) mutant: engine::Mutant,
     pub(super) accept_mutant: accept::Mutant,
@@ -325,7 +325,7 @@ impl Driver {
         self.poll_commits(oracle, rng);
     }
 
-    /// A message, from the cache or the spool.
+    /// Returns a message from the cache, or reads it from the spool.
     pub(super) fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
         self.engine.cached(id).map_or_else(|| self.spool.read(id), Ok)
     }
@@ -523,7 +523,7 @@ impl Driver {
         self.abandoned.remove(&id)
     }
 
-    /// Was this idle connection woken?
+    /// Returns whether the connection was woken, and forgets it.
     pub(super) fn is_woken(&mut self, id: ConnectionId) -> bool {
         self.woken.remove(&id)
     }

@@ -23,7 +23,7 @@ pub(super) const HOME: &str = "home.test";
 /// How long a client waits for a commit.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The postmaster of the relay.
+/// Returns the address of the relay's postmaster.
 pub(super) fn postmaster() -> Mailbox {
     Mailbox::parse("postmaster@mx.test", false).expect("an address")
 }

@@ -48,7 +48,7 @@ const SHUTDOWN_STEPS: u64 = 20_000;
 /// Within so many steps a well world takes everything.
 const LAST_STEPS: u64 = 100_000;
 
-/// The results of a seed.
+/// What one seed, or several, have done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RelayCounts {
     /// Mails clients had to send.
@@ -59,7 +59,7 @@ pub struct RelayCounts {
     pub refused_count: u64,
     /// Messages that clients read 250 for, and that a check discarded.
     pub discarded_count: u64,
-    /// Reloads of the configuration.
+    /// Reloads of the relay's configuration.
     pub reload_count: u64,
     /// Messages that were stored after their clients were told to try again.
     pub late_count: u64,
@@ -75,12 +75,12 @@ pub struct RelayCounts {
     pub crash_count: u64,
     /// Runs that ended by a shutdown.
     pub shutdown_count: u64,
-    /// Seeds.
+    /// Seeds that were run.
     pub seed_count: u64,
 }
 
 impl RelayCounts {
-    /// Both together.
+    /// Adds the counts of another seed.
     pub fn add(&mut self, other: &Self) {
         self.mail_count += other.mail_count;
         self.acknowledged_count += other.acknowledged_count;
@@ -351,7 +351,7 @@ impl World {
         Context { now: self.now, wall: UnixMillis(self.skew.shows(self.now)), worker: None }
     }
 
-    /// The wall clock goes on, and may go wrong.
+    /// Lets the wall clock jump now and then.
     fn set_clock(&mut self, percent: u64) {
         if self.has_wrong_clock && self.kind.chance(percent) {
             self.skew.jump(&mut self.kind);

@@ -8,12 +8,12 @@ use crate::seed::Rng;
 use queue::Millis;
 use std::collections::VecDeque;
 
-/// One session of the next hop.
+/// The next hop's side of one connection.
 #[derive(Debug, Default)]
 pub(super) struct NextHop {
     input_buffer: Vec<u8>,
     in_content: bool,
-    /// The reverse-path; empty for a report.
+    /// Empty for a report.
     from: String,
     to: Vec<String>,
     /// Replies on their way: when they arrive, and what they say.
@@ -22,7 +22,7 @@ pub(super) struct NextHop {
     is_silent: bool,
     /// Does as it should: the end of a seed.
     is_well: bool,
-    /// The domain that the host belongs to.
+    /// The domain whose exchanger it plays.
     domain: Box<str>,
 }
 

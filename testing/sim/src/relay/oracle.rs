@@ -16,7 +16,7 @@ const HOUR: Millis = 3_600_000;
 /// A recipient: the number of its mail, and its place in the envelope.
 pub(super) type Who = (u64, u32);
 
-/// One mail a client has to send.
+/// What a client has to send until each recipient has a last word.
 #[derive(Debug, Clone)]
 pub(super) struct Mail {
     /// Recipients whose sender has no last word yet: they are given again.
@@ -27,7 +27,7 @@ pub(super) struct Mail {
 #[derive(Debug, Default)]
 pub(super) struct Oracle {
     pub(super) mails: BTreeMap<u64, Mail>,
-    /// The transactions of clients.
+    /// By number of the transaction.
     pub(super) attempts: BTreeMap<u64, Attempt>,
     /// What the checks decided of them.
     pub(super) judgments: SharedJudgments,
@@ -39,7 +39,7 @@ pub(super) struct Oracle {
     pub(super) discarded_count: u64,
     /// Recipients for which a client read a refusal.
     pub(super) refused_count: u64,
-    /// Reloads of the configuration.
+    /// Reloads so far.
     pub(super) reload_count: u64,
     /// Messages that were stored after their clients were told to try again.
     pub(super) late_count: u64,
@@ -64,13 +64,13 @@ pub(super) struct Oracle {
     pub(super) reports: BTreeMap<QueueId, Vec<Who>>,
     /// Recipients of messages whose outcome is durable: they must not be tried again.
     pub(super) concluded: BTreeSet<(QueueId, u32)>,
-    /// Destinations there are.
+    /// Destinations that the routes have.
     pub(super) destinations: u64,
     /// The time at which each message was accepted, by a clock that is never wrong.
     pub(super) accepted: BTreeMap<QueueId, Millis>,
     /// The wall clock was wrong by more than an hour.
     pub(super) was_far_off: bool,
-    /// The totals that a start may find.
+    /// Between which totals a recovery has to be.
     pub(super) expected: ExpectedTotals,
     /// Broken promises, seen in passing.
     pub(super) violations: Vec<String>,
@@ -181,7 +181,7 @@ impl Oracle {
         old.iter().for_each(|one| _ = self.concluded.remove(one));
     }
 
-    /// The accept pipeline holds the message.
+    /// Notes that the message has to be held from its acceptance on.
     pub(super) fn hold_from_start(&mut self, id: QueueId) {
         self.changes.insert(id, vec![(0, true, true)]);
     }

@@ -6,7 +6,7 @@ use queue::{Group, GroupId};
 /// Takes mail for all domains.
 pub(super) const HUB: &str = "hub.test";
 
-/// One of [`Routes::COUNT`] configurations.
+/// A configuration, by its number below [`Routes::COUNT`].
 pub(super) struct Routes(pub(super) u8);
 
 /// All domains, and a group with few connections.

@@ -25,23 +25,23 @@ enum Awaited {
     Greeting,
     Hello,
     Mail,
-    /// The recipient with this index.
+    /// RCPT, by index of the recipient.
     Rcpt(usize),
-    /// A command that changes nothing.
+    /// A command without effect, such as NOOP.
     Other,
     Reset,
     Data,
     Content,
 }
 
-/// A connection of the client.
+/// The client's end of a connection.
 struct Line {
     stream: DuplexStream,
     to_send: Vec<u8>,
     unread: Vec<u8>,
     awaited: VecDeque<Awaited>,
     client: Client,
-    /// The number of the transaction.
+    /// Of the open transaction.
     attempt: u64,
 }
 
@@ -60,7 +60,7 @@ enum Next {
 }
 
 impl Source {
-    /// The connection is gone, whoever ended it.
+    /// Forgets the connection: either side has closed it.
     pub(super) fn hang_up(&mut self) {
         self.line = None;
     }

@@ -8,7 +8,7 @@ use spool::{Refused, WorkStep};
 
 /// Lives before everything is delivered.
 const RESTARTS: u64 = 3;
-/// Steps of the workload in each.
+/// In each of these restarts.
 const STEPS: u64 = 300;
 /// Log segments that are the least there may be.
 const SEGMENTS_MIN: u64 = 8;

@@ -101,7 +101,7 @@ impl Run {
         Ok(())
     }
 
-    /// An error of the disk is no damage.
+    /// Checks that errors of the disk were not taken for damage.
     fn check_reading(&self, report: &RecoveryReport, known: &Known) -> Result<(), String> {
         let is_sound = report.quarantined.is_empty() && report.corrupt.iter().all(|what| known.names(what));
         // In queue directories the name of the file is told, and the disk's error.

@@ -5,12 +5,12 @@ use super::Run;
 use crate::mutant::Mutant;
 use crate::{backend::Backend, disk::Fault};
 
-/// The effect of the fault.
+/// Whether a fault at an operation had an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Swept {
-    /// The fault came.
+    /// The operation was reached, and failed.
     Struck,
-    /// The run has no such operation.
+    /// The run has fewer operations.
     Clean,
 }
 

@@ -55,7 +55,7 @@ fn session(address: SocketAddr, name: &str, tell: &Sender<(String, u16)>) -> io:
     Ok(())
 }
 
-/// The code of a whole reply.
+/// Reads a whole reply, and returns its code.
 fn code(reader: &mut impl io::BufRead) -> io::Result<u16> {
     let mut line = String::new();
     loop {

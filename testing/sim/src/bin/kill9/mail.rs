@@ -3,10 +3,10 @@
 
 use sim::seed::Rng;
 
-/// The next hop's treatment of a message.
+/// How the next hop answers a message; the address says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Course {
-    /// Takes it.
+    /// Accepted at once.
     Taken,
     /// Takes it at the second attempt.
     Deferred,

@@ -20,9 +20,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Sessions at a time.
+/// SMTP sessions at a time.
 const SESSIONS: usize = 12;
-/// The results of the rounds.
+/// What all rounds together have found.
 #[derive(Default)]
 struct Tally {
     acknowledged: Vec<String>,

@@ -16,7 +16,7 @@ use std::{
 /// Directory of the kernel's FUSE connections, each a folder named by the minor number of its device.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
-/// The end that the serving process holds.
+/// Cleans up once the process that holds this has ended, however it ended.
 pub(crate) struct CleanupProcess(Child);
 
 impl CleanupProcess {

@@ -157,7 +157,7 @@ impl Deliveries {
     }
 }
 
-/// A process that is gone when this is.
+/// Kills and reaps a process when it is dropped.
 struct Ended(Child);
 
 impl Ended {

@@ -14,7 +14,7 @@ use std::{
 /// Writes that fail without power.
 const FAILING_WRITES: u32 = 64;
 
-/// The moment at which the power goes.
+/// When the power is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// With this write or flush, counted from the start.
@@ -24,9 +24,9 @@ pub(crate) enum Cut {
 }
 
 struct State {
-    /// The bytes that a cut leaves for sure.
+    /// What a cut leaves in any case.
     durable: Image,
-    /// The bytes that are read.
+    /// What reads return.
     now: Image,
     /// Writes since the last flush, in order.
     unflushed: Vec<(u64, Vec<u8>)>,

@@ -122,7 +122,7 @@ fn put(out: &mut Vec<u8>, words: &[u32]) {
     words.iter().for_each(|word| out.extend_from_slice(&word.to_ne_bytes()));
 }
 
-/// `fuse_init_out`.
+/// Appends the reply to FUSE_INIT.
 fn init(out: &mut Vec<u8>) {
     let pages = (WRITE_BYTES_MAX / 4096) as u32;
     // Version, read-ahead, capabilities, requests in the background (two halves), longest write,

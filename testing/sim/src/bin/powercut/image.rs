@@ -7,12 +7,12 @@ pub(crate) const PAGE: usize = 4096;
 
 type Page = Option<Arc<[u8; PAGE]>>;
 
-/// A copy costs a pointer a page.
+/// The content of a device; clones share their pages.
 #[derive(Clone)]
 pub(crate) struct Image(Vec<Page>);
 
 impl Image {
-    /// As a file has it.
+    /// Reads a file as the content of a device.
     pub(crate) fn of_file(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let count = file.metadata()?.len() / PAGE as u64;

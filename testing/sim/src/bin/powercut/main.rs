@@ -31,10 +31,10 @@ use volume::{Kind, LoopMount, Volume};
 
 /// After so many restarts a new file system takes the old one's place, as a new model does.
 const RESTARTS: u64 = 100;
-/// As [`RESTARTS`], of the daemon.
+/// The same for cases with the whole daemon.
 const RESTARTS_OF_DAEMON: u64 = 10;
 
-/// The results of the cases.
+/// What all cases together have found.
 #[derive(Default)]
 struct Tally {
     cases: u64,

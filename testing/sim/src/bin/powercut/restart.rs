@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-/// Threads that submit.
+/// Threads that submit transactions at a time.
 const THREADS: usize = 4;
 /// Transactions of a thread in a run that nothing ends.
 const STEPS: usize = 250;
@@ -87,11 +87,11 @@ pub(crate) struct Past {
     pub(crate) workload: Workload,
 }
 
-/// The end of a run.
+/// When the run was cut.
 pub(crate) enum End {
-    /// Before recovery was through.
+    /// Before the recovery had ended.
     InRecovery,
-    /// Under load.
+    /// While transactions were submitted.
     UnderLoad,
 }
 

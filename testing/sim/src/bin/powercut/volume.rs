@@ -27,7 +27,7 @@ const SHM: &str = "/dev/shm";
 /// Beginning of the names of the folders of all runs; the process's number follows.
 const FOLDER: &str = "postrider-powercut-";
 
-/// A file system that is tested.
+/// Which file system is on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Ext4,
@@ -86,7 +86,7 @@ pub(crate) struct LoopMount {
     folder: PathBuf,
     loop_device: String,
     device: Arc<Device>,
-    /// The new file system.
+    /// The device right after mkfs.
     fresh: Image,
     /// Clears up when this process has ended.
     _keeper: CleanupProcess,
@@ -172,7 +172,7 @@ pub(crate) struct Volume {
     folder: PathBuf,
 }
 
-/// The requests to the device until the cut.
+/// Requests that reached the device before the cut.
 pub(crate) struct Counts {
     pub(crate) writes: u64,
     pub(crate) flushes: u64,
