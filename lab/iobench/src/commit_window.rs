@@ -70,7 +70,7 @@ const COLUMNS: [Column; 7] = [
     Column::right("p99 ms", "p99_ms", 9),
 ];
 
-/// The figures of a case.
+/// What all rounds of one case have measured.
 #[derive(Default)]
 struct Case {
     messages: u32,
@@ -206,7 +206,7 @@ impl Shared {
     }
 }
 
-/// A round with a fixed window.
+/// Measures one round in which each commit waits for a fixed window.
 fn fixed(args: &CommitWindowArgs, sessions: u32, window: Duration, files: &Files) -> Result<Round, String> {
     let shared = Shared { log: Mutex::default(), appended: Condvar::new(), committed: Condvar::new() };
     let begin = Instant::now();
@@ -234,7 +234,7 @@ fn fixed(args: &CommitWindowArgs, sessions: u32, window: Duration, files: &Files
     })
 }
 
-/// The messages of each session.
+/// Returns how many messages each session sends: together `messages`.
 fn shares(messages: u32, sessions: u32) -> impl Iterator<Item = u32> {
     (0..sessions).map(move |i| messages / sessions + u32::from(i < messages % sessions))
 }

@@ -90,7 +90,7 @@ struct Round {
     commits: f64,
 }
 
-/// A spool, and somebody to wait for it.
+/// A spool, with a runtime on which its commits are awaited.
 struct Store {
     spool: Box<dyn Spool>,
     runtime: Runtime,
@@ -136,7 +136,7 @@ pub fn run(args: &DeleteCostArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// The figures of all rounds of a backend.
+/// What all rounds of one backend have measured.
 #[derive(Debug, Default)]
 struct Rows {
     cases: [Row; 3],
@@ -277,7 +277,7 @@ impl Cost {
         self.cpu += other.cpu;
     }
 
-    /// The cost of one of so many messages.
+    /// Divides the cost by the number of messages.
     fn each((whole, messages): (Self, u32)) -> Self {
         let messages = f64::from(messages.max(1));
         Self { wall: whole.wall / messages, cpu: whole.cpu / messages }

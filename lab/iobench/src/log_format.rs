@@ -34,7 +34,7 @@ pub struct LogFormatArgs {
     format: Format,
 }
 
-/// The contents of a line.
+/// The fields that each method formats.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     time: &'a str,

@@ -24,7 +24,7 @@ impl MessageFactory {
         Ok(Self { ids: IdSource::default(), envelope })
     }
 
-    /// A message that just arrived.
+    /// Returns a message that has arrived just now, with an id of its own.
     pub(crate) fn message(&self, content: Content) -> SharedMessage {
         let arrived = UnixMillis::now();
         let (id, envelope) = (self.ids.next(arrived.0), self.envelope.clone());

@@ -32,14 +32,14 @@ pub(crate) const RING_BYTES: usize = 64 * 1024;
 /// None of them helps where there is one processor.
 const SPINS: u32 = 100;
 
-/// One of the two processes.
+/// Which of the two processes this is: near has begun the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Near,
     Far,
 }
 
-/// The way to wait for the other process.
+/// How a process waits for the other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiting {
     /// Sleeps in the kernel until the other process wakes it.
@@ -52,7 +52,7 @@ pub(crate) enum Waiting {
 #[repr(C, align(64))]
 struct Line(AtomicU32);
 
-/// One direction.
+/// A ring of octets in one direction.
 #[repr(C)]
 struct Ring {
     /// Octets written since the start, modulo 2^32. Only the writer stores it.

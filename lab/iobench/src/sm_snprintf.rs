@@ -9,7 +9,7 @@ const SOURCE: &str = include_str!("sm_snprintf.c");
 pub(crate) struct Program(TempDir);
 
 impl Program {
-    /// Compiles it.
+    /// Compiles the C program with the compiler of the machine.
     pub(crate) fn compile() -> Result<Self, String> {
         let directory = TempDir::new().map_err(|e| format!("make a directory: {e}"))?;
         let source = directory.path().join("formats.c");

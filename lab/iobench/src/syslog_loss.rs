@@ -108,7 +108,7 @@ pub fn run(args: &SyslogLossArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// The lines of a round.
+/// What one round has sent, and what the collector has got.
 struct Sent {
     lines: u32,
     seconds: f64,

@@ -9,24 +9,24 @@ use std::{
     str::FromStr,
 };
 
-/// An endpoint as it was written.
+/// Where to connect or to listen, not resolved yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
     /// Without a host: any.
     Inet {
-        /// A name or an address.
+        /// A name, or an address without brackets; `None` is any address.
         host: Option<String>,
-        /// The TCP port.
+        /// TCP port.
         port: u16,
     },
-    /// The path of a UNIX socket.
+    /// A Unix socket, by its path.
     Unix(PathBuf),
 }
 
-/// The address families that are wanted.
+/// Which addresses of a name are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Family {
-    /// All addresses.
+    /// IPv4 and IPv6.
     #[default]
     Any,
     /// IPv4 only.
@@ -129,7 +129,7 @@ impl Servers {
         Self::parse(text).map(|_| text.to_owned())
     }
 
-    /// Returns the endpoints.
+    /// Returns the endpoints in the order in which they were written.
     pub(crate) fn endpoints(&self) -> &[Endpoint] {
         &self.endpoints
     }
@@ -204,7 +204,7 @@ pub fn host_of(address: &SocketAddrAny) -> String {
     }
 }
 
-/// A socket's address, as people read it.
+/// Returns a socket's address for people: with its port, or as a path.
 pub fn shown(address: &SocketAddrAny) -> String {
     match (SocketAddr::try_from(address.clone()), SocketAddrUnix::try_from(address.clone())) {
         (Ok(inet), _) => inet.to_string(),

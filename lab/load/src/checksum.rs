@@ -3,7 +3,7 @@
 
 use memchr::memmem;
 
-/// The field that has it.
+/// The field with the checksum of the content.
 const FIELD: &str = "X-Postlab-Check";
 
 /// The field for a body, its line end included.
@@ -16,7 +16,7 @@ pub(crate) fn field(body: &[u8]) -> String {
 pub(crate) enum Verdict {
     Intact,
     Changed,
-    /// No checksum.
+    /// The message has no checksum.
     Unknown,
 }
 

@@ -159,7 +159,7 @@ impl Sums {
         }
     }
 
-    /// The times of each tag that has any.
+    /// Returns the times of each tag that has any.
     fn all_times(&self) -> impl Iterator<Item = (&str, Times)> {
         self.histograms.iter().filter_map(|(tag, histogram)| Some((tag.as_str(), times_of(histogram)?)))
     }

@@ -37,7 +37,7 @@ impl<T> Slots<T> {
         if u64::from(slot.0) == name >> 32 { slot.1.as_mut() } else { None }
     }
 
-    /// Takes it out.
+    /// Takes out the value with this number; `None` if it is gone.
     pub(crate) fn remove(&mut self, name: u64) -> Option<T> {
         self.get(name)?;
         let slot = &mut self.places[name as u32 as usize];
@@ -47,7 +47,7 @@ impl<T> Slots<T> {
         slot.1.take()
     }
 
-    /// All of them with their names.
+    /// Returns all values with their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.places.iter().enumerate().filter_map(|(i, (used, thing))| {
             thing.as_ref().map(|thing| (u64::from(*used) << 32 | i as u64, thing))

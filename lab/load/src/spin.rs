@@ -68,7 +68,7 @@ fn look(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, timeout: &Timespec) -> 
     }
 }
 
-/// `--spin`
+/// Reads the value of `--spin`: microseconds.
 pub(crate) fn micros_of(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(us @ 0..=10_000) => Ok(Duration::from_micros(us)),

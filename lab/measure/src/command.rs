@@ -7,7 +7,7 @@ use std::{fmt, io::Write as _, process::ExitCode};
 /// The reason why a command ended without a result.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The measurement failed.
+    /// The measurement failed, for this reason.
     Failed(String),
     /// The command line is wrong, which is found only when its parts are seen together.
     Usage(String),

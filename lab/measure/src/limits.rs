@@ -22,7 +22,7 @@ pub fn files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// The machine's memory.
+/// Returns the memory of the machine in octets.
 pub fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram.saturating_mul(info.mem_unit.into())

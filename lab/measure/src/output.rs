@@ -7,12 +7,12 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook},
 };
 
-/// The text of std before the reason.
+/// How std begins the message of a failed print.
 const CANNOT_PRINT: &str = "failed printing to std";
 /// EPIPE, as std shows it.
 const CLOSED: &str = "(os error 32)";
 
-/// Runs a command.
+/// Runs a command, so that a closed pipe ends it without a panic.
 pub fn guarded(command: impl FnOnce() -> Result<bool, Failure>) -> Result<bool, Failure> {
     let told = take_hook();
     set_hook(Box::new(move |info| {

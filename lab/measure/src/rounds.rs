@@ -30,7 +30,7 @@ pub struct Progress {
 const SHORT: Duration = Duration::from_secs(2);
 
 impl Progress {
-    /// Of `total` steps.
+    /// Shows a bar of `total` steps behind the word `what`.
     pub fn new(what: &'static str, total: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
         let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}, {eta} left");
@@ -48,7 +48,7 @@ impl Progress {
         }
     }
 
-    /// One more is done.
+    /// Notes that one more step is done.
     pub fn step(&self) {
         self.at(self.bar.position() + 1);
     }
@@ -146,7 +146,7 @@ pub fn disagreement(figure: &Figure) -> Option<String> {
     Some(format!("REPEATS DISAGREE: {least} to {most}; round {} is furthest off", off + 1))
 }
 
-/// One figure's repeats.
+/// The values of one figure, one for each round.
 #[derive(Debug, Clone, Default)]
 pub struct Figure(Vec<f64>);
 
@@ -167,7 +167,7 @@ impl Figure {
         self.0.push(value);
     }
 
-    /// The one in the middle; nothing of nothing.
+    /// Returns the median; `None` without a value.
     pub fn median(&self) -> Option<f64> {
         self.spread().map(|s| s.median)
     }
@@ -177,7 +177,7 @@ impl Figure {
         Spread::of(self.0.iter().copied())
     }
 
-    /// The values of all rounds, in their order.
+    /// Returns the values in the order of the rounds.
     pub fn values(&self) -> &[f64] {
         &self.0
     }

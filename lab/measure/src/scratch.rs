@@ -44,7 +44,7 @@ impl Scratch {
         Ok(Self { path, stop: Arc::default(), is_large: AtomicBool::new(false) })
     }
 
-    /// Returns the path of the directory.
+    /// Returns the directory, which is removed when this is dropped.
     pub fn path(&self) -> &Path {
         &self.path
     }

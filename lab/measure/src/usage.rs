@@ -102,7 +102,7 @@ impl Usage {
     }
 }
 
-/// The number behind a line's name.
+/// Returns the number behind a name in a file of /proc; zero if it is not there.
 fn field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     line.split_ascii_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or_default()

@@ -76,7 +76,7 @@ pub fn ready() -> Result<(), String> {
     Ok(())
 }
 
-/// A process of ours; killed when dropped.
+/// A process that this one has started; killed when it is dropped.
 struct Worker(Child);
 
 impl Drop for Worker {

@@ -13,13 +13,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The phases with one large file.
+/// The state of the phases with one large file for each copy.
 pub(super) struct Bulk<'a> {
     options: &'a Options,
     scratch: &'a Scratch,
     progress: &'a Progress,
     turns: &'a PhaseStart,
-    /// A file for each copy.
+    /// One for each copy.
     paths: Vec<PathBuf>,
     longest_ns: AtomicU64,
 }
@@ -32,7 +32,7 @@ const CHAR_TIME: Duration = Duration::from_secs(1);
 const CHAR_BLOCK: u64 = 1 << 16;
 
 impl<'a> Bulk<'a> {
-    /// The six phases in Bonnie++'s order.
+    /// Runs the six phases in Bonnie++'s order.
     pub(super) fn run(
         options: &'a Options,
         scratch: &'a Scratch,

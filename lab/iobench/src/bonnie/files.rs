@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The files of one copy.
+/// The small files of one copy, and the order in which it visits them.
 struct Copy {
     paths: Vec<PathBuf>,
     order: Vec<usize>,

@@ -106,7 +106,7 @@ enum BonnieCsv {
     New,
 }
 
-/// The kind of small files.
+/// What is made in the phases with small files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Entry {
     File,
@@ -114,7 +114,7 @@ enum Entry {
     SymbolicLink,
 }
 
-/// The options, checked.
+/// The options after their check, with what they leave to the machine.
 #[derive(Debug)]
 struct Options {
     bytes: u64,
@@ -135,7 +135,7 @@ struct Options {
     dice: Dice,
 }
 
-/// One time through.
+/// What one run has measured: twelve phases, and how its CSV line begins.
 struct Done<'o> {
     options: &'o Options,
     name: String,
@@ -229,7 +229,7 @@ const COLUMNS: [Column; 5] = [
     Column::right("longest operation ms", "longest_ms", 26),
 ];
 
-/// The figures of a phase, of all runs.
+/// What all runs have measured of one phase.
 #[derive(Debug)]
 struct PhaseFigures {
     rate: Figure,

@@ -6,14 +6,14 @@ use std::{fmt::Write as _, time::Duration};
 /// Shortest time that is a measurement; a phase that ends sooner is shown as `+++++`.
 pub(super) const SHORT_SECONDS: f64 = 0.5;
 
-/// Of one phase.
+/// What one phase has done, and in which time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Phase {
     /// KiB, seeks or files.
     pub(super) amount: f64,
     pub(super) seconds: f64,
     pub(super) cpu_seconds: f64,
-    /// Of one operation.
+    /// The longest operation.
     pub(super) longest: Duration,
 }
 
@@ -53,7 +53,7 @@ pub(super) const NAMES: [&str; 12] = [
     "random delete/s",
 ];
 
-/// For programs.
+/// Returns the line of Bonnie++ for programs.
 pub(super) fn csv(done: &Done<'_>) -> String {
     let mut out = format!("{},{}", done.name, done.size);
     for (i, phase) in done.phases.iter().enumerate() {

@@ -19,7 +19,7 @@ pub(super) enum Sync {
     Prompt,
 }
 
-/// A process's part in it.
+/// How this process waits for the begin of a phase.
 #[derive(Debug)]
 pub(super) enum PhaseStart {
     Alone,

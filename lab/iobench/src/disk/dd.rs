@@ -29,7 +29,7 @@ pub struct DdArgs {
     operands: Vec<String>,
 }
 
-/// The values of the operands.
+/// What the operands of dd ask for: block size, number of blocks and file.
 #[derive(Debug, PartialEq, Eq)]
 struct Order {
     block: u64,

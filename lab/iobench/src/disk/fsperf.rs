@@ -56,7 +56,7 @@ pub struct FsperfArgs {
 }
 
 impl FsperfArgs {
-    /// The content of a file.
+    /// Returns what each file has in it.
     fn text(&self) -> Vec<u8> {
         vec![b'x'; self.size_kb as usize * 1024]
     }

@@ -39,7 +39,7 @@ pub struct FsseqArgs {
     directory: PathBuf,
 }
 
-/// The four ways of writing.
+/// How records are written, and of which sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Lines made by the formatter, buffered.
@@ -80,7 +80,7 @@ impl Kind {
     }
 }
 
-/// One cell of the table, all rounds.
+/// One size of record, measured in all rounds.
 #[derive(Debug, Default)]
 struct Cell {
     records: u32,
@@ -234,7 +234,7 @@ fn cell(args: &FsseqArgs, kind: Kind, commit: u32, size: u32, scratch: &Scratch)
     Ok(cell)
 }
 
-/// The file, written in one of the four ways.
+/// The file that is written, with what its records contain.
 struct Log {
     kind: Kind,
     file: BufWriter<File>,

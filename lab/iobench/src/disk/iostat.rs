@@ -82,7 +82,7 @@ pub fn run(args: &IostatArgs) -> Result<bool, String> {
     Ok(good)
 }
 
-/// A line for each interval.
+/// Columns of the table with a line for each interval.
 const INTERVALS: [Column; 6] = [
     Column::right("s", "seconds", 8),
     Column::right("reads", "reads", 10),

@@ -36,13 +36,13 @@ impl Times {
         self.0.saturating_record(time.as_nanos() as u64);
     }
 
-    /// Another's too.
+    /// Adds the times of another histogram.
     pub fn add(&mut self, other: &Self) {
         // Both have the same bounds.
         let _ = self.0.add(&other.0);
     }
 
-    /// The time that this share stays below.
+    /// Returns the time that this share of operations stays below: 0.5 is the median.
     pub fn at(&self, share: f64) -> Duration {
         Duration::from_nanos(self.0.value_at_quantile(share))
     }

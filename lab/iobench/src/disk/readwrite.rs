@@ -154,7 +154,7 @@ fn in_processes(args: &ReadwriteArgs, scratch: &Scratch, syncs: &mut Times) -> R
     Ok((done, seconds))
 }
 
-/// The work of such a process.
+/// Runs one of the processes, and writes its times to standard output.
 fn worker(args: &ReadwriteArgs, number: u16) -> Result<(), String> {
     workers::ready()?;
     let (done, times) = work(args, &args.directory, number, &crate::signals::is_stopped)?;
@@ -202,7 +202,7 @@ fn work(
     Ok((done, syncs))
 }
 
-/// One file; how long its syncs took.
+/// Writes one file, and returns how long its syncs took; `None` without `sync`.
 fn write(directory: &Path, path: &Path, text: &[u8], sync: bool) -> io::Result<Option<Duration>> {
     let mut file = File::create_new(path)?;
     file.write_all(text)?;

@@ -25,7 +25,7 @@ pub(super) struct Task {
     pub(super) transport: Transport,
     pub(super) trip: Trip,
     pub(super) trips: u32,
-    /// The process that started it.
+    /// It ends when that process does.
     parent: u32,
 }
 
@@ -53,7 +53,7 @@ impl Task {
     }
 }
 
-/// The other side, running.
+/// The side that answers: a process, or a thread of this one.
 pub(super) enum Far {
     Process {
         child: Child,
@@ -152,7 +152,7 @@ impl Drop for Far {
     }
 }
 
-/// The other process.
+/// Runs the far side in a process of its own, until the near side ends.
 pub(super) fn process(task: Task) -> io::Result<()> {
     // No transport but a socket or pipe shows the end of the first process.
     set_parent_process_death_signal(Some(Signal::KILL))?;

@@ -38,7 +38,7 @@ impl Content {
     }
 }
 
-/// A connection to the other side.
+/// What a transport offers to both sides: octets in both directions.
 pub(super) struct Link(Box<dyn ReadWrite>);
 
 trait ReadWrite: Read + Write + Send {}
@@ -46,12 +46,12 @@ trait ReadWrite: Read + Write + Send {}
 impl<T: Read + Write + Send> ReadWrite for T {}
 
 impl Link {
-    /// One object for both directions.
+    /// Makes a link of one object for both directions.
     pub(super) fn new(connection: impl Read + Write + Send + 'static) -> Self {
         Self(Box::new(connection))
     }
 
-    /// An object for each direction.
+    /// Makes a link of an object for each direction.
     pub(super) fn of(from: impl Read + Send + 'static, to: impl Write + Send + 'static) -> Self {
         Self::new(Pair { from, to })
     }
@@ -143,11 +143,11 @@ impl<R, W: Write> Write for Pair<R, W> {
 /// Value that a watcher adds to an eventfd when the other process has ended. An eventfd has no end of file.
 const END: u64 = 1 << 32;
 
-/// The near side's eventfd to read from.
+/// Reads numbers from an eventfd; one of them is the end.
 pub(super) struct EventReader {
     file: File,
     has_ended: Arc<AtomicBool>,
-    /// The end was read, with a number or alone.
+    /// Nothing follows what was read.
     is_at_end: bool,
 }
 

@@ -6,13 +6,13 @@ use std::{
     sync::{Arc, Condvar, Mutex},
 };
 
-/// As a pipe has it.
+/// The same as that of a pipe.
 const CAPACITY_BYTES: usize = 64 * 1024;
 
 #[derive(Default)]
 struct State {
     octets: VecDeque<u8>,
-    /// One of the two sides is gone.
+    /// A side was dropped, which ends the waiting of the other.
     is_closed: bool,
 }
 

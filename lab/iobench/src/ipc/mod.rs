@@ -173,7 +173,7 @@ fn rows(
     Ok(())
 }
 
-/// One size over one transport.
+/// One size of request over one transport.
 #[derive(Debug, Default)]
 struct Row {
     /// Of the longest round.

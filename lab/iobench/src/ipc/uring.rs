@@ -36,7 +36,7 @@ fn reason(error: &io::Error) -> String {
     format!("the kernel refuses io_uring: {error}{advice}")
 }
 
-/// A connected stream socket.
+/// A connected socket that is read and written through io_uring.
 pub(super) struct UringSocket {
     ring: IoUring,
     socket: OwnedFd,

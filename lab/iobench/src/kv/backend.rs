@@ -20,7 +20,7 @@ pub(super) struct Options<'o> {
     pub(super) log: Option<&'o Path>,
 }
 
-/// An empty store in an empty directory.
+/// Opens an empty store in an empty directory.
 type Open = fn(&Path, &Options<'_>) -> Result<Box<dyn Backend>, String>;
 
 /// A kind of store: its name, its durability, and the function that opens it.
@@ -33,7 +33,7 @@ pub(crate) struct StepFactory {
     pub(super) open: Open,
 }
 
-/// All that this program was built with.
+/// Stores that this build can measure.
 pub(super) const BACKENDS: &[StepFactory] = &[
     super::file::MAKER,
     super::log::MAKER,
@@ -50,7 +50,7 @@ pub(super) const BACKENDS: &[StepFactory] = &[
 /// Those that are measured only if they are named: they need another program.
 const NAMED: &[StepFactory] = &[super::berkeley::BTREE, super::berkeley::QUEUE];
 
-/// The one of that name.
+/// Returns the store with this name, or says which build has it.
 pub(super) fn find(name: &str) -> Result<StepFactory, String> {
     let all = || BACKENDS.iter().chain(NAMED);
     let names: Vec<&str> = all().map(|maker| maker.name).collect();

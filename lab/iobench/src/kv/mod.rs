@@ -64,7 +64,7 @@ pub struct KvArgs {
     directory: PathBuf,
 }
 
-/// One row, all rounds.
+/// One store and group size, measured in all rounds.
 #[derive(Debug, Default)]
 struct Row {
     seconds: Figure,
@@ -182,7 +182,7 @@ fn measure(
     Ok(())
 }
 
-/// One group, and the checkpoints within.
+/// Puts one group of records, and makes the checkpoints that are due.
 fn put(
     args: &KvArgs,
     backend: &mut dyn Backend,

@@ -23,7 +23,7 @@ pub(super) struct Ldap {
     _server: Option<Server>,
 }
 
-/// A slapd of ours; killed when dropped.
+/// A slapd that was started for the measurement; killed when it is dropped.
 struct Server(Child);
 
 impl Drop for Server {

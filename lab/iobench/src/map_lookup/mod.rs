@@ -51,7 +51,7 @@ pub struct MapLookupArgs {
 /// So many are asked for before an answer is waited for, in the rows that say so.
 const BATCH: usize = 32;
 
-/// One set of pairs, in every form of map.
+/// The same pairs in every kind of map.
 struct Maps {
     hash: Arc<HashMap<String, String>>,
     sorted: Vec<(String, String)>,
@@ -68,7 +68,7 @@ struct Maps {
 /// Looks all keys up; how many were there.
 type Method = fn(&mut Maps, &[&str]) -> io::Result<usize>;
 
-/// The order of the keys.
+/// In which order keys are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keys {
     Random,
@@ -130,7 +130,7 @@ fn server_of(text: &str) -> Result<(String, String), String> {
 
 /// Beside its value an entry has its key, and both have their heads.
 const ENTRY_BYTES: u64 = 128;
-/// The forms that lie in memory.
+/// Kinds of maps that keep all pairs in memory.
 const COPIES: u64 = 3;
 
 const COLUMNS: [Column; 3] = [

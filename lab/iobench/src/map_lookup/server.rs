@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-/// The asking side.
+/// Asks the server thread, over a socket.
 pub(super) struct Client {
     from: Box<dyn BufRead + Send>,
     to: Box<dyn Write + Send>,

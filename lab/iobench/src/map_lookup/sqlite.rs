@@ -30,7 +30,7 @@ impl Sqlite {
         self.0.execute_batch(&limit).map_err(io::Error::other)
     }
 
-    /// The value of `key`.
+    /// Returns the value of the key; `None` if it has none.
     pub(super) fn get(&self, key: &str) -> io::Result<Option<String>> {
         let get = || -> Sql<Option<String>> {
             let mut find = self.0.prepare_cached("SELECT value FROM map WHERE key = ?1")?;

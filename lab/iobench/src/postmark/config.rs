@@ -72,7 +72,7 @@ pub(crate) const HELP: &[(&str, &str)] = &[
 ];
 
 impl Config {
-    /// One of the tests of S1 by name: t1 to t4.
+    /// Takes the numbers of a test of S1, t1 to t4.
     pub(crate) fn preset(&mut self, name: &str) -> Result<(), String> {
         let (files, transactions, subdirectories) = match name {
             "t1" => (1000, 50_000, 0),

@@ -84,7 +84,7 @@ struct Shell {
     /// Files that are being read, each named by the one before.
     loading: u32,
     format: Format,
-    /// A row for each `run`.
+    /// One row for each `run`.
     table: Table<'static>,
 }
 

@@ -9,7 +9,7 @@ fn per_second(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(1e-6)
 }
 
-/// For people.
+/// Returns the report for people, as PostMark writes it.
 pub(crate) fn verbose(done: &Done) -> String {
     let c = &done.counts;
     let mut out = String::new();
@@ -69,7 +69,7 @@ pub(crate) fn terse(done: &Done) -> String {
     columns.map(|n| format!("{n:.2}")).collect::<Vec<_>>().join(" ") + "\n"
 }
 
-/// The columns of [`cells`].
+/// Columns of the cells that [`cells`] returns.
 pub(crate) const COLUMNS: [Column; 20] = [
     Column::other("s", "seconds_total"),
     Column::other("s of transactions", "seconds_of_transactions"),
@@ -93,7 +93,7 @@ pub(crate) const COLUMNS: [Column; 20] = [
     Column::other("octets written/s", "bytes_written_per_second"),
 ];
 
-/// The figures of a run.
+/// Returns the figures of a run, in the order of [`COLUMNS`].
 pub(crate) fn cells(done: &Done) -> [Cell; 20] {
     let c = &done.counts;
     let seconds = |time: Duration| Cell::Number(time.as_secs_f64(), 2);

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The operations that were done.
+/// Files and octets that each kind of operation has dealt with.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Counts {
     pub(crate) created_alone: u64,
@@ -38,7 +38,7 @@ struct Entry {
     bytes: u64,
 }
 
-/// One run.
+/// The state of one run: its files, and what was done to them.
 #[derive(Debug)]
 pub(crate) struct Work<'a> {
     config: &'a Config,

@@ -10,16 +10,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The version of the protocol.
+/// Version of the protocol between controller and agent; both need the same.
 pub(super) const VERSION: u32 = 1;
 /// A read waits so long; then the reader may look at something else.
 const READ_TIMEOUT: Duration = Duration::from_millis(250);
-/// A write waits so long.
+/// The other side is given up after that.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A longer line is no message of ours.
+/// The other side is no controller or agent of this program.
 const LINE_BYTES: usize = 16 << 20;
 
-/// A message of either side.
+/// One line in either direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Message {
@@ -40,7 +40,7 @@ pub(super) enum Message {
     Done(u64),
     /// Agent: the result, and its histograms in HDR log format V2.
     Result {
-        /// The report of the source.
+        /// What the agent's source has measured.
         report: Box<Report>,
         /// Times by phase.
         hdr: String,
@@ -49,7 +49,7 @@ pub(super) enum Message {
     Error(String),
 }
 
-/// A connection to the other side.
+/// An encrypted connection between controller and agent, by lines.
 #[derive(Debug)]
 pub(super) struct Channel<C> {
     stream: StreamOwned<C, TcpStream>,

@@ -53,11 +53,11 @@ struct Shared {
     /// Messages that are done, by agent.
     done: Vec<AtomicU64>,
     stop: AtomicBool,
-    /// The time of the first begin.
+    /// When the first agent began.
     first_begin: OnceLock<Instant>,
-    /// An agent cannot begin: no other shall.
+    /// Some agent cannot begin: then none of them does.
     has_failed: AtomicBool,
-    /// All are ready, or have failed.
+    /// Reached when each agent is ready, or has failed.
     ready: Barrier,
 }
 
@@ -100,12 +100,12 @@ pub(super) fn run(args: &ControlArgs) -> Result<bool, String> {
     print(args, results)
 }
 
-/// The result of an agent.
+/// What an agent has sent at its end.
 struct Sent {
     /// From the begin of the first agent to that of this one.
     begin_seconds: f64,
     report: Report,
-    /// The histograms.
+    /// Its histograms, as a log of HdrHistogram.
     hdr: String,
 }
 

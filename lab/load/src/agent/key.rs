@@ -16,7 +16,7 @@ use std::{
     sync::Arc,
 };
 
-/// The name in the certificate.
+/// The name in the certificate of a key; no host has it.
 const NAME: &str = "agent.postlab.invalid";
 /// Permissions of others than the owner.
 const OTHERS: u32 = 0o077;
@@ -34,7 +34,7 @@ pub(super) fn create(path: &Path) -> Result<(), String> {
     written.map_err(|e| format!("write {}: {e}", path.display()))
 }
 
-/// The content of a key file.
+/// What a key file has.
 #[derive(Debug)]
 pub(super) struct Key {
     certificate: CertificateDer<'static>,

@@ -20,7 +20,7 @@ use tokio::{
 
 /// Attempts to connect that are open at the same time.
 const CONNECTING: usize = 200;
-/// Time for a connection and for a reply.
+/// For connecting, and for each reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Clients of a flood are started this often.
 const TICK: Duration = Duration::from_millis(5);
@@ -69,7 +69,7 @@ impl Counts {
     }
 }
 
-/// The clients and their counts.
+/// The clients of an attack, with what became of them.
 #[derive(Debug, Clone)]
 pub(super) struct HostileClients(Arc<Shared>);
 

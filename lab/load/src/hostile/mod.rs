@@ -91,7 +91,7 @@ pub fn run(args: &HostileArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the seconds that the clients stayed.
+/// Runs the clients, and returns for how many seconds they stayed.
 async fn stay(args: &HostileArgs, clients: &HostileClients) -> f64 {
     let sessions = clients.open(args.idle, args.slow);
     clients.until_settled(u64::from(args.idle) + u64::from(args.slow)).await;

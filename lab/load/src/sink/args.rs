@@ -219,7 +219,7 @@ impl SinkArgs {
         self.counters && self.format.is_text()
     }
 
-    /// Returns the rules of every session.
+    /// Returns how every session behaves.
     pub(crate) fn rules(&self) -> Rules {
         let mut delays = [None; COUNT];
         for (verb, delay) in &self.delays {
@@ -305,7 +305,7 @@ impl SinkArgs {
         Ok(())
     }
 
-    /// Returns the bounds of the sink.
+    /// Returns when the sink has had enough.
     pub(crate) fn bounds(&self) -> Bounds {
         Bounds {
             sessions: self.max_sessions as usize,
@@ -316,7 +316,7 @@ impl SinkArgs {
         }
     }
 
-    /// Returns the settings of the listening sockets.
+    /// Returns how sockets listen.
     pub(crate) fn listening(&self) -> listen::Settings {
         let family = match (self.ipv4, self.ipv6) {
             (true, _) => Family::V4,

@@ -20,7 +20,7 @@ use std::{
     thread,
 };
 
-/// A thread for each connection.
+/// Serves each connection with a thread of its own.
 pub(crate) fn serve_threads(
     state: &Arc<SinkState>,
     listeners: &[OwnedFd],
@@ -114,7 +114,7 @@ fn accept(
     }
 }
 
-/// One session, from the greeting to the end.
+/// Serves one session until it is closed.
 fn serve(state: &Arc<SinkState>, socket: &OwnedFd, peer: Option<&SocketAddrAny>) {
     for side in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
         // Zero would mean for ever.

@@ -26,13 +26,13 @@ pub(crate) enum Next<'a> {
     Pause(Duration),
     /// Octets of content; only where the rules keep it.
     Content(&'a [u8]),
-    /// The message was refused.
+    /// The message whose content came was refused.
     Dropped,
-    /// A message is complete.
+    /// The content of this message has come.
     Message(Box<Envelope>),
     /// Begin TLS behind the output; then [`Dialog::secured`].
     StartTls,
-    /// Close.
+    /// Close the connection behind the output.
     Close,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Dialog {
     answered: Option<Verb>,
     /// 354 is about to be sent: what the rules want next.
     data_begins: bool,
-    /// An AUTH exchange under way.
+    /// `None` unless the client authenticates.
     auth: Option<::auth::ServerExchange>,
     is_authenticated: bool,
     is_secure: bool,
@@ -81,9 +81,9 @@ pub(crate) struct Dialog {
 /// Something for the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// A command that -s names.
+    /// A command that `-s` asks to log.
     Logged(String),
-    /// A line of either side.
+    /// A line that client or server has sent.
     Shown(String),
 }
 
@@ -119,7 +119,7 @@ impl Shared {
 }
 
 impl Dialog {
-    /// A session before its greeting.
+    /// Begins a session; the greeting is not in the output yet.
     pub(crate) fn new(shared: &Shared) -> Self {
         let mut connection = Connection::new(shared.limits.clone(), shared.profile.clone(), false);
         // smtp-sink takes mail without HELO, and smtp-source -o sends none.
@@ -174,7 +174,7 @@ impl Dialog {
         self.notes.drain(..)
     }
 
-    /// The client said QUIT.
+    /// Returns whether the client has sent QUIT.
     pub(crate) fn has_quit(&self) -> bool {
         self.quit
     }

@@ -52,7 +52,7 @@ impl Dump {
         Self { settings, id, text }
     }
 
-    /// More of the content.
+    /// Adds content of the message.
     pub(crate) fn content(&mut self, bytes: &[u8]) {
         self.text.extend_from_slice(bytes);
     }

@@ -33,7 +33,7 @@ const STORED: u64 = LISTENERS - 1;
 struct Connection {
     socket: OwnedFd,
     session: Session,
-    /// The client has to do something until then.
+    /// The connection is closed if the client does nothing until then.
     deadline: Instant,
     paused: bool,
     /// The session waits until its message is stored.
@@ -76,7 +76,7 @@ impl Wake for StoredWaker {
     }
 }
 
-/// One loop.
+/// One thread's loop over its listeners and sessions.
 #[derive(Debug)]
 pub(crate) struct Loop<'a> {
     state: &'a Arc<SinkState>,

@@ -69,7 +69,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Listens.
+    /// Opens the listening sockets; nothing is served yet.
     pub fn open(args: &SinkArgs) -> Result<Self, String> {
         let listeners = listen::open(&args.endpoint, args.listening())?;
         // The other half is for who sends, on this machine or in the kernel.

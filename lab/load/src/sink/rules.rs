@@ -12,17 +12,17 @@ pub(crate) struct Rules {
     pub(crate) hostname: String,
     pub(crate) lmtp: bool,
     pub(crate) offer: Offer,
-    /// A greeting as a Cisco PIX mangles it.
+    /// Mangle the greeting as a Cisco PIX does.
     pub(crate) pix: bool,
     /// Answered with the soft reply, and otherwise ignored.
     pub(crate) soft: VerbSet,
     /// Answered with the hard reply, and otherwise ignored.
     pub(crate) hard: VerbSet,
-    /// The connection ends without a word.
+    /// The connection is closed without a reply.
     pub(crate) drop: VerbSet,
     /// 421, and the connection ends.
     pub(crate) shut: VerbSet,
-    /// Named in the log.
+    /// Commands that are logged.
     pub(crate) log: VerbSet,
     pub(crate) soft_reply: String,
     pub(crate) hard_reply: String,
@@ -65,7 +65,7 @@ impl KnownUser {
         Self { keys: keys.collect(), credentials }
     }
 
-    /// Answers a question of an exchange.
+    /// Answers a question of an AUTH exchange; one user exists.
     pub(crate) fn answer(&self, question: &Question) -> Answer {
         let Credentials { user, password } = &self.credentials;
         match question {
@@ -82,7 +82,7 @@ impl KnownUser {
     }
 }
 
-/// A name and a password.
+/// The only user that can log in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Credentials {
     pub(crate) user: String,
@@ -104,7 +104,7 @@ impl Credentials {
     }
 }
 
-/// The extensions that EHLO announces.
+/// Which keywords EHLO's reply has.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Offer {
     pub(crate) esmtp: bool,
@@ -119,7 +119,7 @@ pub(crate) struct Offer {
     pub(crate) starttls: bool,
 }
 
-/// A pause before a reply.
+/// How long a reply is held back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Delay {
     pub(crate) unit: Duration,
@@ -213,7 +213,7 @@ impl Rules {
         self.soft.union(self.hard).union(self.drop).union(self.shut)
     }
 
-    /// The first words of a session.
+    /// Returns the line of the greeting.
     pub(crate) fn greeting(&self) -> String {
         match (self.pix, self.lmtp, self.offer.esmtp) {
             (true, ..) => "220 ********".to_owned(),

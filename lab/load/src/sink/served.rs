@@ -6,12 +6,12 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// A sink in a thread of this process.
+/// A sink in a thread of this process, for measurements and tests.
 #[derive(Debug)]
 pub struct Served {
-    /// The counters.
+    /// What it has counted so far.
     pub sink_state: Arc<SinkState>,
-    /// The address on which it listens.
+    /// Where it listens, with its real port.
     pub address: String,
     thread: JoinHandle<Result<(), String>>,
 }

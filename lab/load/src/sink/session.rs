@@ -23,7 +23,7 @@ pub(crate) enum Wish {
     Pause(Duration),
     /// Wait for [`Session::storing`], call [`Session::stored`], and then [`Session::advance`] without bytes.
     Store,
-    /// Close.
+    /// Close the connection.
     Close,
 }
 
@@ -106,7 +106,7 @@ impl Session {
         }
     }
 
-    /// The connection is closed.
+    /// Counts the end of the session.
     pub(crate) fn closed(self, state: &Arc<SinkState>) {
         state.closed(self.dialog.has_quit());
     }

@@ -27,7 +27,7 @@ pub(crate) struct Bounds {
     pub(crate) sessions: usize,
     /// The sink ends when a session closes and this many messages were taken.
     pub(crate) messages: Option<u64>,
-    /// The sink ends after this many sessions.
+    /// Sessions after whose end the sink ends.
     pub(crate) ended_sessions: Option<u64>,
     /// For a command, or to take a reply.
     pub(crate) timeout: Duration,
@@ -41,7 +41,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Pause before another look, where no more files may be open.
 pub(crate) const FULL_PAUSE: Duration = Duration::from_millis(100);
 
-/// The numbers of events since the start.
+/// Counted by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) sessions: AtomicU64,
@@ -58,7 +58,7 @@ pub(crate) struct Counts {
     pub(crate) tls_sessions: AtomicU64,
 }
 
-/// The counters at one moment.
+/// What a sink has counted at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct SinkCounts {
     /// Sessions that began.
@@ -81,7 +81,7 @@ pub struct SinkCounts {
     pub changed: u64,
     /// Messages that could not be written to their file.
     pub unwritten: u64,
-    /// Sessions that began TLS.
+    /// Sessions with a TLS handshake that succeeded.
     pub tls_sessions: u64,
     /// Counters of the store, if messages are stored.
     pub store: Option<StoreCounts>,
@@ -98,7 +98,7 @@ pub struct SinkState {
     pub(crate) dump: Option<dump::Settings>,
     /// TLS, if it is offered.
     pub(crate) tls: Option<tls::Settings>,
-    /// The messages are kept in it.
+    /// `None`: messages are discarded.
     pub(crate) store: Option<Store>,
     /// Each session has a thread of its own, which may wait for a disk.
     pub(crate) may_block: bool,
@@ -157,14 +157,14 @@ impl SinkState {
         self.started.elapsed().as_nanos() as u64 | 1
     }
 
-    /// A session begins.
+    /// Counts a session that begins.
     pub(crate) fn opened(&self) {
         if self.counts.sessions.fetch_add(1, SeqCst) == 0 {
             self.first_ns.store(self.now_ns(), Relaxed);
         }
     }
 
-    /// A message was taken.
+    /// Counts a message that was accepted.
     pub(crate) fn took_message(&self, recipients: usize) {
         self.counts.messages.fetch_add(1, Relaxed);
         self.counts.recipients.fetch_add(recipients as u64, Relaxed);
@@ -219,7 +219,7 @@ impl SinkState {
         }
     }
 
-    /// Ends the sink.
+    /// Tells the sink to end; open sessions have a moment more.
     pub fn stop(&self) {
         self.stopping.store(true, Relaxed);
         for fd in &self.wake {
@@ -228,7 +228,7 @@ impl SinkState {
         }
     }
 
-    /// Is it over?
+    /// Returns whether the sink is ending.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Relaxed)
     }

@@ -40,7 +40,7 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// The runtime's listeners, by family.
+/// A listener of the runtime, over TCP or a Unix socket.
 enum Listener {
     Inet(TcpListener),
     Unix(UnixListener),

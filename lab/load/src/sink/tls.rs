@@ -64,7 +64,7 @@ fn make(hostname: &str) -> Result<Identity, String> {
     Ok((vec![made.cert.der().clone()], key.map_err(|e| format!("make a key: {e}"))?))
 }
 
-/// One connection's TLS.
+/// TLS of one connection, without I/O.
 #[derive(Debug)]
 pub(crate) struct Channel {
     connection: Box<ServerConnection>,

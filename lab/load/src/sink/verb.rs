@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// One moment.
+/// A moment of a session that rules can name: a command, the connection, the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Verb {
@@ -83,7 +83,7 @@ impl fmt::Display for Verb {
     }
 }
 
-/// Some of them.
+/// A set of such moments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct VerbSet(u32);
 
@@ -107,12 +107,12 @@ impl VerbSet {
         Self(self.0 | other.0)
     }
 
-    /// Is it one of them?
+    /// Returns whether the set has this one.
     pub(crate) fn has(self, verb: Verb) -> bool {
         self.0 & 1 << verb as u8 != 0
     }
 
-    /// None at all.
+    /// Returns whether the set has none.
     pub(crate) fn is_empty(self) -> bool {
         self.0 == 0
     }

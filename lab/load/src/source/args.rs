@@ -207,7 +207,7 @@ fn duration_of(text: &str) -> Result<Duration, String> {
 #[derive(Debug, Clone)]
 struct Locals(Vec<IpAddr>);
 
-/// `127.0.0.2+64`
+/// Reads `127.0.0.2+64`: the first address, and how many.
 fn locals_of(text: &str) -> Result<Locals, String> {
     let (first, count) = text.split_once('+').unwrap_or((text, "1"));
     let first: IpAddr = first.parse().map_err(|_| format!("`{first}` is no address"))?;
@@ -230,7 +230,7 @@ fn lines_of(path: Option<&Path>) -> Result<Vec<String>, String> {
     if lines.is_empty() { Err(format!("read {}: it has no address", path.display())) } else { Ok(lines) }
 }
 
-/// `0:10240`
+/// Reads `0:10240`: the smallest and the largest size.
 fn sizes_of(text: &str) -> Result<(u64, u64), String> {
     let parsed =
         text.split_once(':').and_then(|(least, most)| Some((least.parse().ok()?, most.parse().ok()?)));

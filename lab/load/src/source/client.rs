@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The way in which the session begins.
+/// How a session greets the server, and so what it can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     /// No HELO at all (-o).
@@ -46,7 +46,7 @@ pub(crate) struct ClientSession {
     style: Style,
     /// Time of each command that waits for its reply.
     said: VecDeque<Instant>,
-    /// The begin of a reply.
+    /// Octets of a reply that is not whole.
     partial: Vec<u8>,
     output: VecDeque<Bytes>,
     /// Content goes with BDAT (RFC 3030).
@@ -194,25 +194,25 @@ impl ClientSession {
         self.collect(now);
     }
 
-    /// Says goodbye.
+    /// Sends QUIT.
     pub(crate) fn quit(&mut self, now: Instant) {
         self.connection.quit();
         self.collect(now);
     }
 
-    /// Asks for TLS.
+    /// Sends STARTTLS.
     pub(crate) fn start_tls(&mut self, now: Instant) {
         self.connection.start_tls();
         self.collect(now);
     }
 
-    /// The handshake is done.
+    /// Goes on after the handshake.
     pub(crate) fn secured(&mut self, now: Instant) {
         self.connection.secured();
         self.collect(now);
     }
 
-    /// The next piece of news.
+    /// Returns what has happened since the last call.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.connection.next_event()
     }
@@ -341,7 +341,7 @@ pub(crate) struct Offers {
     pipelining: bool,
     pub(crate) chunking: bool,
     xclient: bool,
-    /// Mechanisms.
+    /// Of AUTH, in the server's order.
     auth: Vec<String>,
 }
 

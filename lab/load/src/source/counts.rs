@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A phase that is timed.
+/// A part of a session whose times are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
@@ -23,25 +23,25 @@ pub enum Phase {
     Banner,
     /// HELO, EHLO or LHLO.
     Hello,
-    /// STARTTLS.
+    /// From STARTTLS to its reply.
     Starttls,
-    /// The handshake of TLS.
+    /// The TLS handshake.
     Tls,
-    /// XCLIENT.
+    /// From XCLIENT to its reply.
     Xclient,
-    /// AUTH, each line of it.
+    /// From each line of AUTH to its reply.
     Auth,
-    /// MAIL.
+    /// From MAIL to its reply.
     Mail,
-    /// RCPT, each.
+    /// From each RCPT to its reply.
     Rcpt,
     /// DATA up to 354.
     Data,
     /// From the end of the content to its reply.
     Final,
-    /// RSET.
+    /// From RSET to its reply.
     Rset,
-    /// QUIT.
+    /// From QUIT to its reply.
     Quit,
     /// A whole message that was taken, from when it was due. Without a rate that is when its session was free for it,
     /// before the connection if it needs one. QUIT is behind it.
@@ -113,12 +113,12 @@ impl fmt::Display for Phase {
     }
 }
 
-/// The cause of a failure.
+/// Why something failed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
-    /// A reply of 400 or more.
+    /// A reply with this code, 400 or more.
     Refused(u16),
-    /// The server closed, or the network broke.
+    /// The connection broke, or the server has closed it.
     Lost,
     /// Nobody listens, or the queue of the one who does is full.
     Reset,
@@ -172,7 +172,7 @@ pub(crate) struct SourceCounts {
 
 /// Longer times are counted as this.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// The resolution in nanoseconds.
+/// Nanoseconds that histograms tell apart.
 const FINEST_NS: u64 = 100;
 
 impl Default for SourceCounts {
@@ -206,7 +206,7 @@ impl SourceCounts {
         Self { live: Some(live.clone()), ..Self::default() }
     }
 
-    /// One phase took so long.
+    /// Counts a time of this phase.
     pub(crate) fn took(&mut self, phase: Phase, time: Duration) {
         self.times[phase as usize].saturating_record(time.as_nanos() as u64);
         if phase == Phase::Message
@@ -216,12 +216,12 @@ impl SourceCounts {
         }
     }
 
-    /// Something failed.
+    /// Counts a failure in this phase.
     pub(crate) fn failed_in(&mut self, phase: Phase, fault: Fault) {
         *self.faults.entry((phase, fault)).or_default() += 1;
     }
 
-    /// All times of a phase, in nanoseconds.
+    /// Returns the histogram of this phase, in nanoseconds.
     pub(crate) fn times(&self, phase: Phase) -> &Histogram<u64> {
         &self.times[phase as usize]
     }

@@ -30,7 +30,7 @@ struct Place {
     line: Option<Line>,
     /// Counts connections, so that an event for an old one is known.
     age: u32,
-    /// The server has to answer until then.
+    /// The session fails if the server has not answered until then.
     deadline: Instant,
     done: bool,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Loop<'a> {
 }
 
 impl<'a> Loop<'a> {
-    /// A loop with `count` sessions.
+    /// Makes a loop for `count` sessions, which have no connections yet.
     pub(crate) fn new(setup: &'a Setup, plan: &'a Plan, count: usize) -> Result<Self, Errno> {
         let now = Instant::now();
         let place = |_| Place { session: Session::default(), line: None, age: 0, deadline: now, done: false };

@@ -7,7 +7,7 @@ use auth::{ChannelBindings, ClientCredentials, ClientExchange, Mechanism, Secret
 use data_encoding::BASE64;
 use std::time::Instant;
 
-/// A command whose replies are awaited.
+/// AUTH or XCLIENT, from its first line to the last reply.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) phase: Phase,
@@ -15,16 +15,16 @@ pub(super) struct Exchange {
     line: String,
     /// Of AUTH: the answers to challenges.
     auth: Option<ClientExchange>,
-    /// The time of the last line.
+    /// When the last line was sent.
     pub(super) said: Instant,
 }
 
-/// The meaning of a reply.
+/// What a reply asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// Send this line next.
     Say(String),
-    /// The command succeeded.
+    /// The server has accepted the command.
     Done,
     /// The server refused, or its reply does not fit.
     Failed,
@@ -79,7 +79,7 @@ impl Exchange {
         std::mem::take(&mut self.line)
     }
 
-    /// Takes a reply: its code and its text.
+    /// Takes code and text of a reply, and returns what follows.
     pub(super) fn reply(&mut self, code: u16, text: &[u8], now: Instant) -> Progress {
         self.said = now;
         match (code, self.phase, &mut self.auth) {
@@ -128,7 +128,7 @@ pub(super) fn attributes_of(text: &str) -> Result<String, String> {
     }
 }
 
-/// The attributes that Postfix has.
+/// Attributes that XCLIENT of Postfix takes.
 const NAMES: [&str; 8] = ["ADDR", "NAME", "PORT", "PROTO", "HELO", "LOGIN", "DESTADDR", "DESTPORT"];
 
 #[cfg(test)]

@@ -17,14 +17,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The meaning of an event.
+/// What an event of a connection has brought.
 #[derive(Debug)]
 pub(crate) enum Moved {
-    /// The connection is there.
+    /// Connecting has succeeded.
     Connected,
     /// So many octets were read.
     Read(usize),
-    /// The TLS handshake is done.
+    /// The TLS handshake has succeeded.
     Secured,
     Nothing,
     Broken(Fault),
@@ -35,14 +35,14 @@ pub(crate) enum Moved {
 pub(crate) struct Line {
     socket: OwnedFd,
     connecting: bool,
-    /// The server has closed its side.
+    /// The server sends nothing more.
     ended: bool,
     tls: Option<Box<rustls::ClientConnection>>,
     /// The last bytes from the server, unless something was written since.
     arrival: Option<Arrival>,
 }
 
-/// Slices for one write.
+/// Pieces that one write gathers.
 const SLICES: usize = 16;
 
 impl Line {
@@ -94,7 +94,7 @@ impl Line {
         }
     }
 
-    /// Notes the flags of an event.
+    /// Notes what epoll says of the connection.
     pub(crate) fn sees(&mut self, flags: epoll::EventFlags) {
         self.ended |= flags.contains(epoll::EventFlags::RDHUP);
     }
@@ -205,7 +205,7 @@ fn advance(output: &mut VecDeque<Bytes>, mut length: usize) {
     }
 }
 
-/// A socket as rustls wants it.
+/// Reads and writes a socket for rustls.
 struct Wire<'a>(&'a OwnedFd);
 
 impl Read for Wire<'_> {

@@ -75,7 +75,7 @@ const EVERY: Duration = Duration::from_millis(500);
 /// The view of a run: a line of text every half second.
 #[derive(Debug)]
 pub struct LiveView {
-    /// The step that runs.
+    /// Named in front of the figures.
     step: String,
     at: Instant,
     sent: u64,

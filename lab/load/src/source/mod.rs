@@ -84,7 +84,7 @@ pub fn measure(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<Report, 
     measure_all(args, setup, plan).map(|(report, _)| report)
 }
 
-/// As [`measure`], with the histograms.
+/// As [`measure`]; returns the histograms, too.
 pub(crate) fn measure_all(
     args: &SourceArgs,
     setup: &Setup,

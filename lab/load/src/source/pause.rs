@@ -34,7 +34,7 @@ struct SplitTimes {
     hurried: Histogram<u64>,
 }
 
-/// The pauses of a loop.
+/// Pauses behind the first parts of replies, as a loop has seen them.
 #[derive(Debug, Default)]
 pub(crate) struct PauseCounts {
     waits: BTreeMap<Phase, SplitTimes>,
@@ -95,7 +95,7 @@ impl PauseCounts {
         self.parts += other.parts;
     }
 
-    /// Returns the result by phase.
+    /// Returns what each phase has seen of replies in parts.
     pub(crate) fn split_replies(&self) -> BTreeMap<Phase, SplitReplies> {
         let p50_us = |histogram: &Histogram<u64>| histogram.value_at_quantile(0.5) as f64 / 1e3;
         let row = |waits: &SplitTimes| SplitReplies {
@@ -113,13 +113,13 @@ impl PauseCounts {
 pub struct PhaseTimes<'a> {
     /// Phase of the session.
     pub phase: Phase,
-    /// Times counted.
+    /// How many times were measured.
     pub count: u64,
-    /// Shortest time.
+    /// Shortest time in milliseconds.
     pub min_ms: f64,
-    /// Median.
+    /// Median in milliseconds.
     pub p50_ms: f64,
-    /// Ninth decile.
+    /// 90 % are not longer.
     pub p90_ms: f64,
     /// Replies of the phase that arrived in parts.
     pub split: Option<&'a SplitReplies>,

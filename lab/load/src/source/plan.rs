@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The right to send one message.
+/// A message that a session may send now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) number: u64,
@@ -40,11 +40,11 @@ pub struct Plan {
     live: Arc<LiveTimes>,
 }
 
-/// A hundred years.
+/// Later than any run.
 const FAR: Duration = Duration::from_secs(100 * 365 * 86400);
 
 impl Plan {
-    /// `count` messages from `begin` on.
+    /// Returns a plan of `count` messages that begin at `begin`, at this rate a second if there is one.
     pub fn new(count: u64, rate: Option<f64>, begin: Instant) -> Self {
         Self {
             count,
@@ -80,7 +80,7 @@ impl Plan {
         self.marks.lock().map(|marks| marks.clone()).unwrap_or_default()
     }
 
-    /// The recent times of messages.
+    /// Returns the times of recent messages, for the live view.
     pub(crate) fn live(&self) -> &Arc<LiveTimes> {
         &self.live
     }

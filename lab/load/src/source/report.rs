@@ -15,16 +15,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// One phase's times in microseconds.
+/// How the times of one phase are distributed, in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Times {
-    /// The number of values.
+    /// How many times were measured.
     pub count: u64,
-    /// The mean.
+    /// Arithmetic mean.
     pub mean_us: f64,
-    /// The smallest.
+    /// Shortest time.
     pub min_us: f64,
-    /// The median.
+    /// Half are not larger.
     pub p50_us: f64,
     /// 90 % are not larger.
     pub p90_us: f64,
@@ -32,11 +32,11 @@ pub struct Times {
     pub p99_us: f64,
     /// 99.9 % are not larger.
     pub p999_us: f64,
-    /// The largest.
+    /// Longest time.
     pub max_us: f64,
 }
 
-/// A run's result.
+/// What a run has measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Messages that were answered 250.
@@ -69,9 +69,9 @@ pub struct Report {
     pub bytes_in: u64,
     /// Processor time of the load source for each message.
     pub cpu_us_per_message: f64,
-    /// A signal ended the run.
+    /// True if a signal ended the run before its messages were sent.
     pub stopped_early: bool,
-    /// The times of each phase.
+    /// Phases that did not occur are left out.
     pub times: BTreeMap<Phase, Times>,
     /// `RCPT 450` and the like, with how often.
     pub failures: BTreeMap<String, u64>,

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// An action of the loop for a session.
+/// What the loop has to do for a session next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Make a connection.
@@ -44,7 +44,7 @@ pub(crate) struct Session {
     /// Attempts at this connection that came to nothing, and whose turn it was at the first of them.
     failed_attempts: u32,
     turn: Option<usize>,
-    /// The turn of the last attempt.
+    /// Which server the last attempt went to, by turns.
     attempt: usize,
     /// Taken, and not begun.
     ticket: Option<Ticket>,
@@ -96,7 +96,7 @@ impl Session {
         owes && !self.hangs_up && self.output().is_some_and(|output| output.is_empty())
     }
 
-    /// The connection was made.
+    /// Goes on with a connection that was made.
     pub(crate) fn connected(&mut self, setup: &Setup, now: Instant, counts: &mut SourceCounts) {
         let began = self.connecting.take().unwrap_or(now);
         counts.connections += 1;
@@ -135,7 +135,7 @@ impl Session {
         }
     }
 
-    /// The TLS handshake is done.
+    /// Goes on with a connection whose handshake is done.
     pub(crate) fn secured(&mut self, setup: &Setup, now: Instant, counts: &mut SourceCounts) {
         let began = self.shaking_hands.take().unwrap_or(now);
         counts.took(Phase::Tls, now.saturating_duration_since(began));

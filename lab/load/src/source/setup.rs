@@ -21,7 +21,7 @@ use std::{
 /// Between two messages of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// -w
+    /// `-w`: always this long.
     Fixed(Duration),
     /// -R: anything from nothing to this.
     Random(Duration),
@@ -38,21 +38,21 @@ pub struct Setup {
     pub(crate) keeps: bool,
     /// And so often at most: a random number up to this for each connection.
     pub(crate) per_connection: Option<u32>,
-    /// The percentage of connections with TLS.
+    /// Connections with TLS, in percent.
     pub(crate) tls_percent: u8,
     /// TLS begins with the connection.
     pub(crate) is_tls_implicit: bool,
     /// Content goes with BDAT.
     pub(crate) is_chunking: bool,
-    /// The name and password of AUTH.
+    /// With which AUTH logs in; `None`: no AUTH.
     pub(crate) auth: Option<Credentials>,
     /// The mechanism of AUTH; none: PLAIN or LOGIN.
     pub(crate) auth_mechanism: Option<auth::Mechanism>,
-    /// The attributes of XCLIENT.
+    /// `NAME=value` for XCLIENT; empty: no XCLIENT.
     pub(crate) xclient: Vec<String>,
     /// TLS before the first message.
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
-    /// For each answer.
+    /// For each reply.
     pub(crate) timeout: Duration,
     /// Attempts at a connection that is reset (-C).
     pub(crate) connect_tries: u32,
@@ -135,7 +135,7 @@ impl Setup {
         })
     }
 
-    /// The running counter of -c.
+    /// Writes the running counter of `-c`, if it is asked for.
     pub(crate) fn show_done(&self, count: u64) {
         if self.shows_count {
             let mut out = std::io::stdout().lock();

@@ -35,10 +35,10 @@ pub(crate) struct Options {
     pub(crate) is_chunked: bool,
 }
 
-/// The content that is sent.
+/// Which content messages have.
 #[derive(Debug, Clone)]
 pub(crate) enum Body {
-    /// A few lines.
+    /// A few lines of text.
     Short,
     /// So many octets of payload.
     Length(u64),
@@ -48,7 +48,7 @@ pub(crate) enum Body {
     File(Bytes),
 }
 
-/// Makes messages.
+/// Makes one message after the other, with ids of their own.
 #[derive(Debug)]
 pub(crate) struct MessageTemplate {
     options: Options,
@@ -118,7 +118,7 @@ impl MessageTemplate {
         })
     }
 
-    /// The next message.
+    /// Returns the next message, with an id that no other has.
     pub(crate) fn next(&self) -> SharedMessage {
         let arrived = UnixMillis::now();
         let id = self.ids.next(arrived.0);

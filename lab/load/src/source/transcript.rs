@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-/// The files that record one connection.
+/// Files that get everything that one connection sends and receives.
 pub(crate) type TranscriptSinks = Vec<Arc<File>>;
 
 /// Places that the transcript of a session is written to.

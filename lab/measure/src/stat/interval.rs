@@ -12,10 +12,10 @@ const BOOTSTRAPPED: usize = 5;
 /// With fewer repeats the real coverage of a bootstrap lies clearly below its name.
 const SMALL: usize = 10;
 
-/// The method that an interval comes from.
+/// How an interval was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// One repeat: there is no interval.
+    /// There is one repeat, and no interval.
     Single,
     /// From the smallest to the largest of so many repeats.
     Range(usize),
@@ -23,16 +23,16 @@ pub enum Method {
     Bootstrap(usize),
 }
 
-/// Median and interval.
+/// The median of repeats with its confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
-    /// The median of the repeats.
+    /// Middle of the repeats.
     pub median: f64,
-    /// The lower end.
+    /// Lower end of the interval.
     pub low: f64,
-    /// The upper end.
+    /// Upper end of the interval.
     pub high: f64,
-    /// The method.
+    /// How the ends were found.
     pub method: Method,
 }
 

@@ -178,7 +178,7 @@ fn row(i: usize, sample: &Sample) -> String {
     format!("{} {:3}{columns}\n", plot::mark(i), sample.count())
 }
 
-/// The tests ministat does not have.
+/// Returns the results of tests that ministat does not have.
 fn more(args: &StatArgs, sample: &Sample, reference: &Sample) -> String {
     let alpha = args.confidence.alpha();
     let verdict = |is_difference: bool| if is_difference { "difference" } else { "no difference proven" };

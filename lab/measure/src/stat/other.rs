@@ -9,7 +9,7 @@ use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 pub(super) struct Welch {
     pub t: f64,
     pub degrees: f64,
-    /// Two-sided.
+    /// Two-sided p-value.
     pub p: f64,
 }
 
@@ -29,7 +29,7 @@ pub(super) fn welch(sample: &Sample, reference: &Sample) -> Option<Welch> {
 pub struct MannWhitney {
     /// Pairs in which the sample is larger; a tie is half a pair.
     pub u: f64,
-    /// Two-sided.
+    /// Two-sided p-value.
     pub p: f64,
     /// Counted out, not approximated.
     pub is_exact: bool,

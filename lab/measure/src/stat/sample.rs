@@ -72,12 +72,12 @@ impl Sample {
         self.points.len() as f64
     }
 
-    /// The smallest.
+    /// Returns the smallest value.
     pub fn min(&self) -> f64 {
         self.points[0]
     }
 
-    /// The largest.
+    /// Returns the largest value.
     pub fn max(&self) -> f64 {
         self.points[self.points.len() - 1]
     }
@@ -87,7 +87,7 @@ impl Sample {
         self.points[self.points.len() / 2]
     }
 
-    /// The arithmetic mean.
+    /// Returns the arithmetic mean.
     pub fn mean(&self) -> f64 {
         self.sum / self.n()
     }
@@ -98,7 +98,7 @@ impl Sample {
         self.points.iter().map(|p| (p - mean).powi(2)).sum::<f64>() / (self.n() - 1.0)
     }
 
-    /// Returns the standard deviation.
+    /// Returns the standard deviation of the sample (n - 1).
     pub fn deviation(&self) -> f64 {
         self.variance().sqrt()
     }

@@ -58,23 +58,23 @@ fn unsupported(text: &str) -> String {
     format!("no support for the confidence level `{text}`: 80, 90, 95, 98, 99 or 99.5")
 }
 
-/// The result of the test.
+/// The result of Student's t-test.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// The confidence of the test.
+    /// At which the margin was computed.
     pub confidence: Confidence,
     /// Mean of the sample less mean of the reference.
     pub difference: f64,
     /// Half the width of the interval around it.
     pub margin: f64,
-    /// The deviation of both together.
+    /// Pooled standard deviation of both samples.
     pub pooled: f64,
     /// Mean of the reference.
     pub base: f64,
 }
 
 impl Verdict {
-    /// Compares `sample` with `reference`.
+    /// Compares `sample` with `reference` by Student's t-test.
     pub fn new(sample: &Sample, reference: &Sample, confidence: Confidence) -> Self {
         let degrees = sample.count() + reference.count() - 2;
         let squares = |s: &Sample| (s.n() - 1.0) * s.variance();

@@ -31,16 +31,16 @@ pub struct Format {
 pub enum Form {
     /// Lines for a terminal.
     Text,
-    /// One object.
+    /// One JSON object.
     Json,
     /// Records of RFC 4180.
     Csv,
-    /// Tables.
+    /// Tables of Markdown.
     Markdown,
 }
 
 impl Format {
-    /// Returns the form that was asked for.
+    /// Returns the form that the options ask for; text without any.
     pub fn form(self) -> Form {
         match (self.json, self.csv, self.markdown) {
             (true, ..) => Form::Json,
@@ -71,7 +71,7 @@ impl Format {
     }
 }
 
-/// A column of a table.
+/// A column: its heading for people, and its key for programs.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
     /// Heading of the text and of Markdown.
@@ -90,7 +90,7 @@ impl Column {
         Self { title, key, width, is_in_text: true }
     }
 
-    /// Aligned to the left.
+    /// Returns a column that is aligned to the left.
     pub const fn left(title: &'static str, key: &'static str, width: isize) -> Self {
         Self { title, key, width: -width, is_in_text: true }
     }
@@ -106,14 +106,14 @@ impl Column {
     }
 }
 
-/// A value in a table.
+/// A value of one cell.
 #[derive(Debug, Clone)]
 pub enum Cell {
     /// Nothing was measured.
     Empty,
-    /// A name.
+    /// Text, such as a name.
     Text(String),
-    /// A count.
+    /// A whole number.
     Count(u64),
     /// A figure of one value, with so many decimals in text.
     Number(f64, usize),

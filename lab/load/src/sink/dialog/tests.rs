@@ -43,7 +43,7 @@ fn set(list: &str) -> VerbSet {
     VerbSet::parse(list).unwrap()
 }
 
-/// The codes of the replies, in order.
+/// Returns the codes of all replies to the input.
 fn codes(rules: Rules, input: &[u8]) -> String {
     let (said, _) = dialog(rules, input, 4096);
     let code = |l: &str| l.get(3..4).filter(|c| *c == " ").map(|_| l[..3].to_owned());

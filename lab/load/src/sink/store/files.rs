@@ -117,7 +117,7 @@ fn write(directories: &[Box<dyn Disk>], name: &str, text: &[u8]) -> Result<(), S
     })
 }
 
-/// The envelope, an empty line, the content.
+/// Returns the content of a file: envelope, empty line, content.
 fn text_of(envelope: &Envelope, content: &[u8]) -> Vec<u8> {
     let mut text = String::new();
     // Writing to a string cannot fail.

@@ -42,7 +42,7 @@ impl Log {
         })
     }
 
-    /// Returns the number of commits.
+    /// Returns how many commits the log has made.
     pub(crate) fn commit_count(&self) -> u64 {
         self.spool.pressure().commit_count
     }

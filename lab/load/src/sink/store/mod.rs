@@ -32,7 +32,7 @@ pub(crate) enum StoreKind {
     Log,
 }
 
-/// The directories of `--store files`.
+/// How the directories of `--store files` are laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Files are spread over so many directories by a hash of their names.
@@ -43,7 +43,7 @@ pub(crate) struct Layout {
 const DIRECTORIES_MAX: u32 = 10_000;
 
 impl Layout {
-    /// All files in one directory.
+    /// Everything in one directory.
     pub(crate) const FLAT: Self = Self { directory_count: 1 };
 
     /// Reads `flat` or `hashed:COUNT`.
@@ -62,7 +62,7 @@ impl Layout {
 /// Resolves once a message is durable; an error says why it is not.
 pub(crate) type Stored = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
-/// The counters of a store.
+/// What a store has done for its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct StoreCounts {
     /// Messages that are durable.
@@ -73,7 +73,7 @@ pub struct StoreCounts {
     pub commits: u64,
     /// Syncs of files, those that prepare a segment of the log included.
     pub file_syncs: u64,
-    /// Syncs of directories.
+    /// Syncs of directories, so that names of files are durable.
     pub directory_syncs: u64,
     /// Writes to files.
     pub writes: u64,
