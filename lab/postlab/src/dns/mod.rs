@@ -136,7 +136,7 @@ const COLUMNS: [Column; 4] = [
     Column::right("a message", "queries_per_message", 12),
 ];
 
-/// A row for each type, and one for all.
+/// Returns a row for each type of record, and one for all types.
 fn rows(counts: &Counts, messages: Option<u64>) -> Vec<[Cell; 4]> {
     let each = |count: u64| messages.map_or(Cell::Empty, |n| Cell::Number(count as f64 / n as f64, 3));
     let mut rows: Vec<[Cell; 4]> = Vec::new();

@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 const WIDTH: f64 = 1200.0;
 const ROW: f64 = 17.0;
 const TOP: f64 = 28.0;
-/// Of a letter, on average.
+/// Width of a letter, on average.
 const LETTER: f64 = 6.6;
 /// Narrower boxes are not drawn.
 const LEAST: f64 = 0.3;
 
-/// A function in its stack.
+/// A box of the picture: a function at one depth of the stacks.
 #[derive(Debug, PartialEq)]
 struct Frame<'f> {
     name: &'f str,
@@ -39,7 +39,7 @@ fn frames(folded: &Folded) -> Vec<Frame<'_>> {
     done
 }
 
-/// Draws all stacks.
+/// Returns the picture of all stacks.
 pub(super) fn draw(folded: &Folded, title: &str) -> String {
     let frames = frames(folded);
     let all = folded.count().max(1) as f64;

@@ -11,12 +11,12 @@ const SURE: &str = "99.5";
 /// What nobody would spread a queue for, in percent.
 const GAIN_MIN: f64 = 5.0;
 
-/// A setting, as it was measured.
+/// The rates of one setting, for the answer about the best one.
 pub(super) struct Rates {
     pub(super) setting: Setting,
     /// Messages a second, of each round.
     pub(super) rates: Vec<f64>,
-    /// The rounds are too short, or disagree.
+    /// The rounds are too short, or lie too far apart.
     pub(super) is_doubtful: bool,
 }
 
@@ -145,7 +145,7 @@ impl Difference {
         -self.percent > self.margin
     }
 
-    /// The upper end of its interval.
+    /// Returns the upper end of the interval, in percent.
     fn most(&self) -> f64 {
         self.percent + self.margin
     }

@@ -15,7 +15,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{fs, path::Path};
 
-/// The measurements of a run of `queuedirs`.
+/// What one run of `queuedirs` has measured, kept to be compared with later ones.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Baseline {
     /// The command that measured; another kind of file has another one.
@@ -26,14 +26,14 @@ pub(crate) struct Baseline {
     pub(super) cases: Vec<Case>,
 }
 
-/// The rounds of one setting.
+/// All rounds of one setting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) rounds: Vec<Round>,
 }
 
-/// One round.
+/// What one round has measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Round {
     /// Messages a second of all senders.
@@ -53,14 +53,14 @@ pub(super) struct Change {
     margin: f64,
 }
 
-/// The result of a comparison.
+/// What the comparison of one setting says.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Outcome {
-    /// A difference that is proven.
+    /// The rates differ, beyond what the rounds leave open.
     Differs(Change),
-    /// None is.
+    /// No difference is proven.
     Same(Change),
-    /// The reason why nothing can be said.
+    /// Nothing can be said, for this reason.
     Undecided(String),
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<bool, String> {
     Ok(passes)
 }
 
-/// The cases of two results side by side.
+/// The same settings in two results.
 #[derive(Debug)]
 pub(super) struct Comparison {
     /// Differences of machine and load.

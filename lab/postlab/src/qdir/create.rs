@@ -25,7 +25,7 @@ pub(super) const POINT: u64 = 500;
 /// Each sender's messages before those that are measured.
 const WARM_UP: u64 = 10;
 
-/// The parameters that are varied.
+/// What differs between the runs: backend, directories and senders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cell {
     #[serde(flatten)]
@@ -33,7 +33,7 @@ pub(super) struct Cell {
     pub(super) senders: u32,
 }
 
-/// One run, as it is kept.
+/// One run, as the file of results has it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Run {
     #[serde(flatten)]
@@ -121,7 +121,7 @@ impl Run {
     }
 }
 
-/// The log has no directories to vary.
+/// Returns what is measured. The log has no directories to vary.
 fn cells(args: &QueuedirsArgs) -> Vec<Cell> {
     let senders = args.senders();
     let spools = args.daemon.backend.iter().flat_map(|backend| {

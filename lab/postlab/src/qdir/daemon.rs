@@ -22,7 +22,7 @@ use std::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Spool {
     pub(super) backend: Backend,
-    /// 1 for the log.
+    /// Always 1 for the log.
     pub(super) directories: u32,
 }
 
@@ -63,13 +63,13 @@ pub(super) struct Home {
     sockets: tempfile::TempDir,
     /// Queues so far that were left behind.
     left: AtomicU32,
-    /// The daemon listens here.
+    /// A port that only the daemon may listen on.
     own: (OwnedFd, SocketAddr),
     /// Nobody listens here: who connects is refused, now and as long as this lives.
     refusing: (OwnedFd, SocketAddr),
 }
 
-/// One that runs; killed when dropped.
+/// A daemon that runs; killed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Daemon<'a> {
     home: &'a Home,
@@ -82,7 +82,7 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Home {
-    /// An empty one, in a directory that is made.
+    /// Makes the directory, with ports that nobody else gets.
     pub(super) fn new(binary: Option<&Path>, path: PathBuf) -> Result<Self, String> {
         let say = |e: io::Error| format!("make {}: {e}", path.display());
         fs::create_dir(&path).map_err(say)?;
@@ -214,7 +214,7 @@ impl Daemon<'_> {
         self.child.id()
     }
 
-    /// Now.
+    /// Reads the daemon's counters.
     pub(super) fn counters(&self) -> Result<Counters, String> {
         #[derive(Deserialize)]
         struct Status {

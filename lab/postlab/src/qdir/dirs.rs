@@ -97,7 +97,7 @@ pub(super) enum Layout {
     Hashed,
 }
 
-/// The parameters that are varied.
+/// What differs between the measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Setting {
     pub(super) senders: u32,
@@ -117,7 +117,7 @@ impl Setting {
     }
 }
 
-/// The figures of a setting, round for round.
+/// What each round of a setting has measured.
 #[derive(Debug, Default)]
 struct Figures {
     rate: Figure,
@@ -280,7 +280,7 @@ fn files(args: &QueuedirsArgs) -> Result<Measured, String> {
     Ok((result, all_series, table))
 }
 
-/// All rounds of a setting.
+/// Measures all rounds of one setting.
 fn one(
     args: &QueuedirsArgs,
     setting: Setting,
@@ -334,7 +334,7 @@ fn sync(path: &Path) -> Result<(), String> {
         .map_err(|e| format!("sync: {e}"))
 }
 
-/// A new queue.
+/// Makes an empty queue with the directories of the setting.
 fn make(parent: &Path, setting: Setting) -> Result<(), String> {
     for path in work::paths(parent, setting.directories, setting.is_hashed) {
         std::fs::create_dir_all(&path).map_err(|e| format!("create {}: {e}", path.display()))?;

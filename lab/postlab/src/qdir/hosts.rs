@@ -41,7 +41,7 @@ impl HostArgs {
         Ok(count)
     }
 
-    /// Returns the latency of each host.
+    /// Returns how long each host delays its replies.
     fn latencies(&self) -> Result<Vec<Duration>, String> {
         let count = self.count(true)?;
         let mut all = vec![Duration::ZERO; count as usize];
@@ -57,7 +57,7 @@ impl HostArgs {
         Ok(all)
     }
 
-    /// Starts a sink for each host.
+    /// Starts one sink for each host.
     pub(super) fn start(&self) -> Result<Hosts, String> {
         let netns = self.netns.then(Netns::new).transpose()?;
         let start = |latency: &Duration| Sink::start(*latency, netns.as_ref());
@@ -86,7 +86,7 @@ impl HostArgs {
     }
 }
 
-/// The name of a host by its number.
+/// Returns the name of the host with this number.
 pub(super) fn host(number: u32) -> String {
     format!("host{number}.test")
 }
@@ -96,14 +96,14 @@ fn latency_of(text: &str) -> Result<(String, Duration), String> {
     Ok((name.to_owned(), seconds_of(time)?))
 }
 
-/// A sink for each host.
+/// A sink for each host, and the network namespace that they are in.
 #[derive(Debug)]
 pub(super) struct Hosts {
     sinks: Vec<Sink>,
     _netns: Option<Netns>,
 }
 
-/// The counters of all sinks together.
+/// What all sinks together have taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Taken {
     pub(super) messages: u64,
@@ -196,7 +196,7 @@ impl Drop for Sink {
 #[derive(Debug)]
 struct Netns {
     name: String,
-    /// The address of the other side.
+    /// Address at the other end of the link.
     far: String,
 }
 

@@ -189,7 +189,7 @@ fn add_reading(table: &mut Table<'_>, orders: &[Order], parts: Vec<Parts>, messa
     }
 }
 
-/// One delivery of the whole queue.
+/// What one delivery of the whole queue has measured.
 struct Delivered {
     order: Order,
     runners: u32,

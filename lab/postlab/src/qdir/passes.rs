@@ -35,7 +35,7 @@ const ORDERS: [&str; 10] = [
 const FILLERS: u32 = 50;
 const LENGTH: u32 = 1024;
 
-/// The figures that the queue run printed.
+/// The figures that `postrider queue run` printed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Phases {
     messages: u64,
@@ -52,7 +52,7 @@ struct Phases {
     connections: u64,
 }
 
-/// One pass, as it is kept.
+/// One pass, as the file of results has it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Pass {
     backend: Backend,
@@ -65,7 +65,7 @@ struct Pass {
     phases: Phases,
 }
 
-/// The parameters that are varied.
+/// What differs between the passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Case {
     order: &'static str,
@@ -222,7 +222,7 @@ fn phases(said: &str) -> Result<Phases, String> {
     serde_json::from_str(said.trim()).map_err(|e| format!("read `{}`: {e}", said.trim()))
 }
 
-/// The figure of a case, in the unit that `value` returns.
+/// Collects the figure of a case from its passes.
 fn figure(passes: &[Pass], case: &Case, value: &dyn Fn(&Phases) -> Option<f64>) -> Figure {
     let mut figure = Figure::new();
     let mine = |p: &&Pass| p.order == case.order && p.cold == case.cold && p.runners == case.runners;

@@ -78,7 +78,7 @@ pub(super) struct Phases {
     pub(super) list: Duration,
     /// Opening, reading or looking up of each file, without the locks.
     pub(super) facts: Duration,
-    /// Tests of locks.
+    /// Testing whether other runners hold locks.
     pub(super) locks: Duration,
     pub(super) sort: Duration,
 }
@@ -189,7 +189,7 @@ impl Work {
     }
 }
 
-/// Returns the host of a recipient's line.
+/// Returns the domain of the address at the end of a recipient's line.
 pub(super) fn recipient_host(line: &str) -> &str {
     line.rsplit('@').next().unwrap_or_default().trim_end_matches('>')
 }

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A queue that was delivered.
+/// What the runners have done with one queue.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Run {
     pub(super) delivered: u64,
@@ -61,7 +61,7 @@ pub(super) fn run(
     Ok(all)
 }
 
-/// One runner.
+/// Walks through the queue as one of the runners does.
 fn walk(
     queue: &Path,
     order: Order,

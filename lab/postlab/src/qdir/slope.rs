@@ -76,7 +76,7 @@ pub(super) fn why_none(points: usize) -> Option<String> {
     })
 }
 
-/// A round that is drawn.
+/// The points of one round, for the picture.
 #[derive(Debug)]
 pub(super) struct Series {
     pub(super) title: String,

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::stat::{Confidence, Sample, Verdict};
 
-/// S0's.
+/// Confidence level of S0 in percent.
 const SURE: &str = "99.5";
 
 /// S0's comparisons: more senders to one, more directories to one and to the step before, directories to log. Empty where
@@ -46,7 +46,7 @@ pub(super) fn text(cells: &[Cell], runs: &[Run]) -> Result<String, String> {
     })
 }
 
-/// Returns the cells that a cell is compared with.
+/// Returns the cells that this one is compared with, as S0 does.
 fn references(cells: &[Cell], i: usize) -> impl Iterator<Item = &Cell> {
     let cell = cells[i];
     let before = cells[..i]
@@ -69,7 +69,7 @@ fn references(cells: &[Cell], i: usize) -> impl Iterator<Item = &Cell> {
 }
 
 impl Cell {
-    /// For people.
+    /// Returns the name of the cell for people.
     pub(super) fn text(self) -> String {
         match self.spool.backend {
             Backend::Log => format!("log, {} senders", self.senders),

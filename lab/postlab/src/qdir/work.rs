@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// Hosts of the recipients.
+/// Hosts that recipients are spread over.
 const HOSTS: u32 = 1000;
 /// Subdirectories of a hashed queue directory, as sendmail X's content database has them.
 pub(super) const SUBDIRECTORIES: u32 = 16;
@@ -50,7 +50,7 @@ impl Share {
         format!("{}:{}:{}:{}", self.first, self.step, self.messages, self.senders)
     }
 
-    /// Returns the shares of the processes.
+    /// Divides messages and senders among the processes.
     fn of(messages: u32, senders: u32, processes: u32) -> Vec<Self> {
         let senders = |i: u32| senders / processes + u32::from(i < senders % processes);
         (0..processes).map(|i| Self { first: i, step: processes, messages, senders: senders(i) }).collect()

@@ -57,7 +57,7 @@ pub(super) enum Cause {
     OtherLoad,
 }
 
-/// A cause with its evidence.
+/// What limits the rate, and what shows it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Finding {
     pub(super) cause: Cause,
@@ -91,9 +91,9 @@ const BUSY: f64 = 0.9;
 const OWN_SHARE: f64 = 0.35;
 /// Of a core, from which a process has no more.
 const FULL_CORE: f64 = 0.9;
-/// A next hop that is slower is slow.
+/// A reply of the next hop that takes longer counts as slow.
 const SLOW_HOP_MS: f64 = 20.0;
-/// A sync that takes longer is slow.
+/// Syncs that take longer make the disk a candidate.
 const SLOW_SYNC_MS: f64 = 5.0;
 /// Messages that must wait in the server for its delivery to be the limit.
 const BACKLOG: f64 = 20.0;

@@ -21,7 +21,7 @@ pub(super) struct Metric {
     pub(super) of: fn(&RelayRun) -> Option<f64>,
 }
 
-/// All figures, in the order of the tables.
+/// All figures of a run, in the order of the tables.
 pub(super) const METRICS: [Metric; 15] = [
     Metric { key: "accepted", title: "accepted/s", of: |r| Some(r.run.source.rate) },
     Metric { key: "drained", title: "drained/s", of: |r| Some(r.run.drained_rate) },
@@ -71,7 +71,7 @@ pub(super) struct Server<'r> {
 /// Facts that are known beside the runs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
-    /// By label.
+    /// Which server it is, by label.
     pub(super) mtas: BTreeMap<String, Mta>,
     pub(super) next_hop_ms: Option<f64>,
     /// The source sends at a rate, or with pauses.
@@ -88,7 +88,7 @@ impl Case<'_> {
         self.figure(of).map(|spread| spread.median)
     }
 
-    /// Medians of the times of each phase.
+    /// Returns the median over all runs, for each phase.
     pub(super) fn phases(&self) -> BTreeMap<Phase, Times> {
         let phases: Vec<Phase> =
             self.runs.iter().flat_map(|run| run.run.source.times.keys().copied()).collect();
@@ -179,7 +179,7 @@ impl Case<'_> {
         remarks
     }
 
-    /// The quantities for the rules.
+    /// Returns the quantities by which the rules find the bottleneck.
     pub(super) fn evidence(&self, ceiling: Option<f64>, known: &Known) -> Evidence {
         let of = |figure: &dyn Fn(&RelayRun) -> f64| self.median(|run| Some(figure(run))).unwrap_or_default();
         let last = self.runs.last();

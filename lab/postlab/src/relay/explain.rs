@@ -18,9 +18,9 @@ pub(crate) enum Mta {
 /// The reason why the test message is not at the sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// The message could not be sent at all.
+    /// The source could not send it, for this reason.
     NotSent(String),
-    /// The server refused it: `RCPT 554`.
+    /// The server refused it, such as with `RCPT 554`.
     Refused(String),
     /// The server took it, and the sink did not get it in this time.
     NotArrived(Duration),
@@ -34,10 +34,10 @@ pub(super) struct Redirection<'a> {
     pub(super) sink: &'a str,
 }
 
-/// For the greeting.
+/// Time for the greeting of a server.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A server as far as its greeting names it.
+/// Which server the greeting names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Recognized {
     /// One that can be told where to send the test domain.
@@ -130,7 +130,7 @@ impl Mta {
         }
     }
 
-    /// The directory of the queue on Debian.
+    /// Returns where Debian's package has the queue.
     pub(super) fn queue(self) -> &'static str {
         match self {
             Self::Postfix => "/var/spool/postfix",
@@ -139,7 +139,7 @@ impl Mta {
         }
     }
 
-    /// The file of the log on Debian.
+    /// Returns where Debian's package has the log.
     pub(super) fn log_file(self) -> &'static str {
         match self {
             Self::Exim => "/var/log/exim4/mainlog",
@@ -205,7 +205,7 @@ impl Lost {
 }
 
 impl Recognized {
-    /// Returns the name for people.
+    /// Returns the name for people: that of the server, or what its greeting says.
     pub(super) fn name(&self) -> &str {
         match self.mta {
             Some(mta) => mta.name(),

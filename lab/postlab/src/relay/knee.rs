@@ -3,7 +3,7 @@
 use super::table::sessions_text;
 use crate::stat::spread::Spread;
 
-/// The end of the growth of a rate.
+/// From how many sessions on the rate grows no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Knee {
@@ -11,7 +11,7 @@ pub(crate) enum Knee {
     At(u32),
     /// Still growing at the highest number that was measured.
     Beyond(u32),
-    /// One number of sessions says nothing.
+    /// Only one number of sessions was measured.
     Unknown,
 }
 

@@ -28,7 +28,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The result of a run, as it is kept.
+/// One run, as the file of results has it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct RelayRun {
     #[serde(flatten)]
@@ -36,7 +36,7 @@ pub(crate) struct RelayRun {
     pub(crate) about: About,
     /// A session sends all its messages over one connection.
     pub(crate) keeps_connections: bool,
-    /// The resources used meanwhile.
+    /// What the machine and the server used during the run.
     pub(crate) observed: Observed,
     /// Of Postfix, where its log can be read.
     pub(crate) delays: Option<Delays>,
@@ -45,7 +45,7 @@ pub(crate) struct RelayRun {
     pub(crate) earlier: u64,
 }
 
-/// The settings that all runs have in common.
+/// What all runs have in common.
 #[derive(Debug)]
 pub(super) struct Bench<'a> {
     pub(super) scenario: &'a Scenario,
@@ -60,7 +60,7 @@ pub(super) struct Bench<'a> {
     pub(super) progress: &'a Progress,
 }
 
-/// The case of a run.
+/// What distinguishes a run from others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Case<'a> {
     pub(super) label: &'a str,
@@ -73,7 +73,7 @@ pub(super) struct Case<'a> {
 const TICK: Duration = Duration::from_millis(10);
 /// Between two moments that are kept.
 const MOMENT: f64 = 0.1;
-/// The warm-up: processes start, caches fill.
+/// For the load before what is measured: processes start, caches fill.
 const WARM_UP: Duration = Duration::from_secs(1);
 /// A queue from which nothing came for so long is not waited for.
 const IDLE: Duration = Duration::from_secs(15);

@@ -222,7 +222,7 @@ fn differences(targets: &[Target]) -> Result<Vec<(String, String)>, Failure> {
     Ok(found)
 }
 
-/// The runs, and what is known beside them.
+/// All runs, with what was found out about the servers.
 #[derive(Debug, Default)]
 struct Measured {
     runs: Vec<RelayRun>,
@@ -281,13 +281,13 @@ fn measure_all(
     Ok((directory, machine, measured))
 }
 
-/// The files that keep the runs.
+/// Where the runs are written while they are measured.
 struct Output<'a> {
     file: &'a File,
     directory: &'a Path,
 }
 
-/// The rules know Postfix's habits.
+/// Returns which known server the peer is: the rules know the habits of some.
 fn peer_kind(target: &Target) -> Option<Mta> {
     let Target::Peer { name, .. } = target else { return None };
     [("postfix", Mta::Postfix), ("exim", Mta::Exim), ("opensmtpd", Mta::Opensmtpd)]
@@ -565,7 +565,7 @@ mod tests {
     use super::*;
     use crate::run::{detect, runner::Run};
 
-    /// A run of a server with this accepted rate.
+    /// Returns a run of a server with this accepted rate.
     pub(super) fn run(label: &str, sessions: u32, rate: f64) -> RelayRun {
         let run = detect::tests::run("relay", 1, rate, 1.0, 1.0);
         RelayRun {

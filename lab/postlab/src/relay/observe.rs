@@ -314,7 +314,7 @@ fn overflows(netstat: &str) -> u64 {
     pairs.find(|(name, _)| *name == "ListenOverflows").and_then(|(_, n)| n.parse().ok()).unwrap_or_default()
 }
 
-/// A process at a moment (proc_pid_stat(5)).
+/// What proc_pid_stat(5) says of a process at one moment.
 struct Look {
     name: String,
     /// Processor time of all its tasks.
@@ -370,7 +370,7 @@ fn pss_kib(pid: u32) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Syncs for the median.
+/// Syncs that are measured for the median.
 const SYNCS: usize = 9;
 
 /// The median time of a small write and its sync, in a file of our own in a directory.

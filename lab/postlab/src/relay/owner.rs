@@ -13,7 +13,7 @@ use std::{
 pub(super) enum Processes {
     /// A control group: the processor time of processes that have ended is counted.
     Group(PathBuf),
-    /// A process and its descendants.
+    /// This process and its descendants.
     Tree(u32),
     Unknown,
 }
@@ -72,7 +72,7 @@ fn listeners(table: &str, port: u16) -> Vec<u64> {
     table.lines().filter_map(parse).collect()
 }
 
-/// All processes, the oldest first.
+/// Returns the ids of all processes in ascending order.
 fn all_pids() -> Vec<u32> {
     let names = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut pids: Vec<u32> = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -88,12 +88,12 @@ pub(super) fn has_any(pid: u32, sockets: &BTreeSet<u64>) -> bool {
         .any(|inode| sockets.contains(&inode))
 }
 
-/// `socket:[4711]`
+/// Returns the inode of `socket:[4711]`; `None` for other links.
 fn socket_of(link: &Path) -> Option<u64> {
     link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Name and parent of a process.
+/// Returns name and parent of a process; `None` if it is gone.
 fn name_and_parent(pid: u32) -> Option<(String, u32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (left, right) = stat.rsplit_once(')')?;

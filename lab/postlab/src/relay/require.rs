@@ -9,7 +9,7 @@ use crate::{run::runner::Kind, source::Phase};
 use serde::Serialize;
 use std::fmt::{self, Write as _};
 
-/// A requirement as it was written, read.
+/// What `--require` asks of a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Requirement {
     text: String,
@@ -45,7 +45,7 @@ pub(super) struct Checked {
     pub(super) is_met: bool,
 }
 
-/// Percentiles of phases.
+/// What of a phase's times can be required.
 const PERCENTILES: [&str; 5] = ["p50", "p90", "p99", "p999", "max"];
 
 impl Requirement {
@@ -132,7 +132,7 @@ impl Requirement {
     }
 }
 
-/// The dimension of a figure.
+/// What a figure measures, and so which units fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dimension {
     Rate,
@@ -191,7 +191,7 @@ impl Figure {
         Some((Self::Metric(place), dimension))
     }
 
-    /// The median over a case's runs.
+    /// Returns the median of the figure over a case's runs.
     fn of(&self, case: &Case<'_>) -> Option<f64> {
         let spread = match self {
             Self::Metric(place) => case.figure(METRICS[*place].of),

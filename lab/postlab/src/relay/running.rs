@@ -74,7 +74,7 @@ pub(super) fn about(endpoint: &str) -> About {
     }
 }
 
-/// A process that is known.
+/// A process that was recognized as a mail server.
 struct Server {
     pid: u32,
     known: &'static Known,

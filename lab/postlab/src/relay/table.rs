@@ -31,7 +31,7 @@ pub(super) struct Results<'r> {
 const SHOWN: [&str; 11] =
     ["accepted", "drained", "p50", "p99", "backlog", "queued", "cpu", "memory", "writes", "flushes", "lab"];
 
-/// A heading, and the lines below it.
+/// A heading, and what is concluded about one server.
 type Section = (String, Vec<String>);
 
 impl Results<'_> {
@@ -83,7 +83,7 @@ impl Results<'_> {
         Some(format!("durability costs, drained/s: {}", costs.collect::<Vec<_>>().join("; ")))
     }
 
-    /// The conclusions of a server.
+    /// Returns what was concluded about a server.
     fn section(&self, server: &Server<'_>) -> Section {
         let mut lines = Vec::new();
         let Some(case) = server.cases.iter().find(|case| case.sessions == server.judged) else {
@@ -145,7 +145,7 @@ impl Results<'_> {
         (server.label.to_owned(), lines)
     }
 
-    /// For the terminal.
+    /// Returns the tables and conclusions for the terminal.
     pub(super) fn text(&self) -> String {
         let mut out = aligned(&self.rows());
         for (title, lines) in self.sections() {
@@ -158,7 +158,7 @@ impl Results<'_> {
         out
     }
 
-    /// A page in Markdown.
+    /// Returns them as a page in Markdown.
     pub(super) fn markdown(&self) -> String {
         let mut out = String::from("# Relay\n\n");
         for (name, value) in self.machine.facts().iter().filter(|(_, value)| !value.is_empty()) {
@@ -206,7 +206,7 @@ impl Results<'_> {
         sections
     }
 
-    /// A line for each case, with all figures.
+    /// Returns one line for each case, with all figures.
     pub(super) fn csv(&self) -> String {
         let mut out = String::from("server,kind,sessions,runs,version,config_hash");
         for metric in &METRICS {
@@ -229,7 +229,7 @@ impl Results<'_> {
         out
     }
 
-    /// One object with everything.
+    /// Returns everything in one object.
     pub(super) fn json(&self) -> Value {
         let case = |case: &Case<'_>| {
             let figures = METRICS.iter().filter_map(|m| Some((m.key.to_owned(), spread(case.figure(m.of)?))));

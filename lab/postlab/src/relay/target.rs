@@ -10,7 +10,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// A server to measure.
+/// What is measured: a server that runs, or one that a script starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     /// The profile is the configuration, by a name that the script knows: `stock`, `tuned`.
@@ -91,7 +91,7 @@ impl Target {
     }
 }
 
-/// The peers that have a script.
+/// Returns the names of the peers that have a script here.
 fn names(peers: &Path) -> Vec<String> {
     let files = std::fs::read_dir(peers).into_iter().flatten().flatten();
     let names = files.filter_map(|file| Some(file.file_name().to_str()?.strip_suffix(".sh")?.to_owned()));
@@ -148,7 +148,7 @@ impl Started {
         self.peer.is_some()
     }
 
-    /// A server that runs already.
+    /// Describes a server that runs already.
     pub(super) fn running(endpoint: &str, queue: Option<PathBuf>, log: Option<PathBuf>) -> Self {
         Self { endpoint: endpoint.to_owned(), cgroup: None, queue, log, peer: None }
     }

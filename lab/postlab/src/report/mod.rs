@@ -45,7 +45,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// A page that needs nothing else.
+/// Returns a page of HTML that loads nothing else.
 pub(crate) fn document(title: &str, body: &str) -> String {
     let style = include_str!("style.css");
     format!(
@@ -55,7 +55,7 @@ pub(crate) fn document(title: &str, body: &str) -> String {
     )
 }
 
-/// Returns the section of a result directory.
+/// Returns the part of the page for one directory of results.
 pub(crate) fn section(directory: &Path) -> Result<String, String> {
     let (scenario, machine, runs) = read(directory)?;
     if runs.is_empty() {

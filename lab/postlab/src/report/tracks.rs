@@ -4,7 +4,7 @@
 use super::escape;
 use std::fmt::Write as _;
 
-/// A line of a picture.
+/// One line of a picture: a case.
 #[derive(Debug, Default)]
 pub(crate) struct Track {
     pub(crate) label: String,
@@ -13,16 +13,16 @@ pub(crate) struct Track {
     pub(crate) theirs: Option<(f64, f64)>,
     /// Values that the prediction allows.
     pub(crate) window: Option<(f64, f64)>,
-    /// Our interval.
+    /// The measured interval.
     pub(crate) interval: Option<(f64, f64)>,
     pub(crate) median: Option<f64>,
-    /// Each round.
+    /// One for each round.
     pub(crate) dots: Vec<f64>,
     /// For the colour: agrees, differs, open, or a series.
     pub(crate) class: &'static str,
 }
 
-/// A logarithmic scale, in powers of ten.
+/// A logarithmic scale that begins and ends at a power of ten.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Scale {
     low: i32,

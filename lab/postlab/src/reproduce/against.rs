@@ -9,13 +9,13 @@ use crate::report::escape;
 use serde::{Deserialize, Serialize};
 use std::{fmt::Write as _, fs, path::Path};
 
-/// The file of the findings beside the page.
+/// The file beside a page that has its findings.
 pub(super) const NAME: &str = "reproduce.json";
 
 /// The columns of the table; the first two need no name where a row is a card.
 const HEADS: [&str; 6] = ["text", "figure", "then", "here", "median here", "verdict"];
 
-/// The findings of a page.
+/// What an earlier page has published.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Published {
     /// When its first round began.
@@ -39,7 +39,7 @@ struct Figure {
     median: f64,
     low: f64,
     high: f64,
-    /// The verdict on the size.
+    /// Of the size.
     verdict: String,
     /// The verdict on the direction; pages before 28 November 2026 have none.
     #[serde(default)]
@@ -70,7 +70,7 @@ impl Figure {
     }
 }
 
-/// A figure of two days.
+/// One figure, as it was published and as it is now.
 struct Pair<'p> {
     published: &'p Figure,
     here: Figure,
@@ -128,7 +128,7 @@ fn as_shown(value: f64) -> f64 {
 }
 
 impl Published {
-    /// Returns all that was measured.
+    /// Returns the figures and verdicts of what was measured now.
     pub(super) fn of(kept: &[Kept]) -> Self {
         let records =
             || kept.iter().filter_map(|kept| kept.record.as_ref()).filter(|record| !record.rounds.is_empty());
@@ -201,7 +201,7 @@ impl Published {
         pairs
     }
 
-    /// Returns the counts in a sentence.
+    /// Returns in a sentence how many figures agree.
     fn count(&self, pairs: &[Pair<'_>]) -> String {
         let inside = pairs.iter().filter(|pair| pair.is_inside()).count();
         let overlap = pairs.iter().filter(|pair| !pair.is_inside() && pair.overlaps()).count();

@@ -104,7 +104,7 @@ impl Seed {
     }
 }
 
-/// A step with what is kept of it.
+/// A step, with the record of its rounds and what they say.
 struct Kept {
     step: Step,
     record: Option<Record>,
@@ -314,7 +314,7 @@ const METHOD: &str = "Each finding is judged twice. *Direction*: does the statem
      the range of the machines of the text (*the text's range*), from half to twice the effect of its one machine on a logarithmic scale (*near the text's figure*), or as written? A finding agrees or differs if the whole interval lies inside or outside; \
      where the text has an effect, an interval that comes within a hundredth of one does not confirm it: if it also lies wholly within a tenth of one, there is *no effect*, unless the effect of the text is itself that small. Otherwise, with fewer than three rounds, with rounds that lie further apart than half of their median, or with a remark such as a busy machine, it cannot be told.";
 
-/// All findings, those that differ first.
+/// Returns all findings; those that differ come first.
 fn ordered(kept: &[Kept]) -> Vec<&Finding> {
     let mut all: Vec<&Finding> = kept.iter().flat_map(|kept| &kept.findings).collect();
     all.sort_by_key(|finding| finding.order());

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs, io::ErrorKind, path::Path};
 /// The file of the notes in a directory of results, unless another is named.
 pub(super) const NAME: &str = "reproduce-notes.toml";
 
-/// The notes on the results.
+/// What people have written about the results.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PageNotes {

@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 
 const TITLE: &str = "The five papers' experiments again";
 
-/// All of it, with an introduction in Markdown.
+/// Returns the whole page. The introduction is Markdown.
 pub(super) fn page(kept: &[Kept], seeds: &Seeds, against: Option<&Published>, introduction: &str) -> String {
     let mut out = String::new();
     out.push_str(&head(kept));
@@ -234,7 +234,7 @@ fn track(finding: &Finding) -> Track {
     }
 }
 
-/// The questions of a text.
+/// Returns the section about one text, with its questions.
 fn section(seed: Seed, kept: &[Kept], seeds: &Seeds) -> String {
     let title = seeds.text(&format!("{seed:?}")).map(|text| text.title.clone()).unwrap_or_default();
     let mut out = format!("<section>\n<h2>{seed:?}: {}</h2>\n", escape(&title));

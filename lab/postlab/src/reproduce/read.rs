@@ -8,17 +8,17 @@ use serde_json::Value;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Series {
-    /// The command of the step, from 0.
+    /// Index of the command in its step.
     pub(super) command: usize,
-    /// The row that begins with these words.
+    /// Beginning of the row in the output.
     pub(super) row: Option<String>,
     /// Of the row, or of the CSV line: medians are counted, or fields.
     column: usize,
     /// A word of the row, instead of a median; without a row, of the whole output.
     word: Option<usize>,
-    /// The CSV line that begins so.
+    /// Beginning of the CSV line.
     csv: Option<String>,
-    /// The words behind the number.
+    /// What stands behind the number.
     before: Option<String>,
     /// The server of `postlab relay --json`; its figure and its sessions.
     server: Option<String>,
@@ -28,7 +28,7 @@ pub(super) struct Series {
 }
 
 impl Series {
-    /// The figure, if the output has it.
+    /// Reads the figure from the output; `None` if it is not there.
     pub(super) fn read(&self, text: &str) -> Option<f64> {
         if let Some(server) = &self.server {
             let case = self.case(text, server)?;
@@ -130,7 +130,7 @@ fn csv(text: &str, begin: &str, column: usize) -> Option<f64> {
     numbers.reduce(|sum, number| sum + number)
 }
 
-/// The number that stands before these words.
+/// Returns the number in front of these words.
 fn before(text: &str, words: &str) -> Option<f64> {
     let (left, _) = text.split_once(words)?;
     left.split_whitespace().last()?.trim_start_matches('(').parse().ok()

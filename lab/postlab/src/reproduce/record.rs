@@ -21,22 +21,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The file of a step.
+/// What the rounds of a step have given, as it is kept.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) step: String,
     pub(super) quick: bool,
-    /// As in a shell.
+    /// As they would be typed into a shell.
     pub(super) commands: Vec<String>,
     /// When the first round began.
     pub(super) machine: Machine,
     pub(super) rounds: Vec<Round>,
-    /// The reason why there are no more.
+    /// Why the step ended before its last round; `None` if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) failed: Option<String>,
 }
 
-/// One round: each command once.
+/// One round, in which each command runs once.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(super) struct Round {
     pub(super) begin: String,
@@ -49,14 +49,14 @@ pub(super) struct Round {
     pub(super) runs: Vec<Run>,
 }
 
-/// One command.
+/// What one command has printed, and how long it took.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(super) struct Run {
     pub(super) seconds: f64,
     pub(super) output: String,
 }
 
-/// The look at what others do before a round.
+/// For how long others' load is measured before a round.
 const LOOK: Duration = Duration::from_millis(200);
 /// Others' share of the processors, and their writes a second, above which a figure is not to be believed.
 const BUSY_SHARE: f64 = 0.15;
@@ -79,7 +79,7 @@ impl Record {
         }
     }
 
-    /// Writes it, in one piece.
+    /// Writes the record, so that a reader finds the old or the new one.
     pub(super) fn write(&self, results: &Path) -> Result<(), String> {
         let path = path(results, &self.step);
         let say = |e: io::Error| format!("write {}: {e}", path.display());
@@ -191,7 +191,7 @@ pub(super) fn measure(
 /// make the next one several times slower.
 #[derive(Debug)]
 pub(super) struct Disk {
-    /// As it was given.
+    /// As the option names it.
     path: PathBuf,
     fresh: PathBuf,
     count: Cell<u32>,

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// The texts, in order.
+/// The tables of the five texts, as they are in the repository.
 const TEXTS: [&str; 5] = [
     include_str!("../../../../docs/seeds/S0.toml"),
     include_str!("../../../../docs/seeds/S1.toml"),
@@ -11,7 +11,7 @@ const TEXTS: [&str; 5] = [
     include_str!("../../../../docs/seeds/S4.toml"),
 ];
 
-/// All texts.
+/// The tables that the texts have printed.
 #[derive(Debug)]
 pub(super) struct Seeds(Vec<Text>);
 
@@ -23,7 +23,7 @@ pub(super) struct Text {
     table: Vec<Table>,
 }
 
-/// A table as printed.
+/// A table as the text has printed it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
@@ -40,10 +40,10 @@ struct Table {
     rows: Vec<Vec<toml::Value>>,
 }
 
-/// The figures that an expression finds.
+/// What an expression over the tables has found.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Figures {
-    /// The values, with the name of their rows.
+    /// Each with the name of its row.
     pub(super) values: Vec<(String, f64)>,
     /// What the text says where it has no figure: `dearer`.
     pub(super) words: Option<String>,
@@ -62,15 +62,15 @@ struct Term<'t> {
     column: usize,
 }
 
-/// A row that a term found.
+/// A row that fits a term.
 struct Found {
-    /// The cells at the places of `*`.
+    /// The cells where the term has a `*`.
     key: Vec<(usize, String)>,
     readings: Vec<f64>,
 }
 
 impl Seeds {
-    /// The texts that are built into the program.
+    /// Parses the texts that are built into the program.
     pub(super) fn new() -> Result<Self, String> {
         let parse = |text: &&str| -> Result<Text, String> {
             let text: Text = toml::from_str(text).map_err(|e| format!("read the seeds: {e}"))?;
@@ -257,7 +257,7 @@ fn name(key: &[(usize, String)]) -> String {
     key.iter().map(|(_, cell)| cell.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// A cell as text.
+/// Returns a cell as it is shown.
 fn shown(cell: &toml::Value) -> String {
     match cell {
         toml::Value::String(text) => text.clone(),

@@ -9,7 +9,7 @@ use super::{
 use serde::Deserialize;
 use std::{collections::BTreeMap, fs, path::Path};
 
-/// A text's experiments.
+/// The experiments for each text.
 const FILES: [(Seed, &str); 6] = [
     (Seed::S0, include_str!("experiments/S0.toml")),
     (Seed::S1, include_str!("experiments/S1.toml")),
@@ -50,13 +50,13 @@ pub(super) struct Step {
     pub(super) claim: Vec<Claim>,
 }
 
-/// A finding of the text.
+/// A finding of a text, and how to measure it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Claim {
-    /// The figure that is compared.
+    /// Names the figure that is compared.
     pub(super) what: String,
-    /// The result of the text, in a sentence.
+    /// What the text has found, in a sentence.
     #[serde(default)]
     pub(super) finding: String,
     /// The figures of the text, as an expression over the tables.
@@ -69,13 +69,13 @@ pub(super) struct Claim {
     /// Set for what Postrider does about a finding.
     #[serde(default)]
     pub(super) answer: bool,
-    /// The unit of what is no ratio.
+    /// Of a figure that is no ratio.
     #[serde(default)]
     pub(super) unit: String,
     /// Remarks of a tool that are what the text found, and no reason for doubt.
     #[serde(default)]
     pub(super) allows: Vec<String>,
-    /// The sentence that follows, by the verdict.
+    /// What the page says for each verdict.
     #[serde(default)]
     pub(super) agrees: String,
     #[serde(default)]
@@ -97,7 +97,7 @@ enum Need {
     /// Trees of `peers/install postfix sendmail`.
     PostfixPeer,
     SendmailPeer,
-    /// A memory file system that is writable.
+    /// A memory file system that can be written to.
     Memory,
     /// Programs for file systems in files.
     Mkfs,
@@ -111,7 +111,7 @@ enum Need {
     Libsm,
 }
 
-/// A command: its variables and words.
+/// A command of a step: its environment and its words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Command {
     pub(super) env: Vec<(String, String)>,
@@ -129,7 +129,7 @@ fn none() -> Seed {
     Seed::All
 }
 
-/// All of them, in the texts' order.
+/// Returns all steps, in the order of the texts.
 pub(super) fn all() -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
     for (seed, text) in FILES {
@@ -145,7 +145,7 @@ impl Step {
         if quick { self.rounds.0 } else { self.rounds.1 }
     }
 
-    /// Returns the commands of a round.
+    /// Returns the commands of one round, with these places put in.
     pub(super) fn commands(&self, quick: bool, places: Places<'_>) -> Vec<Command> {
         let commands = if quick { &self.quick } else { &self.full };
         commands.iter().map(|text| Command::parse(text, places)).collect()
@@ -248,7 +248,7 @@ impl Command {
         command
     }
 
-    /// As in a shell.
+    /// Returns the command as it would be typed into a shell.
     pub(super) fn line(&self) -> String {
         let quoted = |text: &str| {
             if text.contains([' ', '\n', '"', '\'']) {

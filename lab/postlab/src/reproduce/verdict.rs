@@ -8,7 +8,7 @@ use crate::stat::interval::{Interval, Method};
 pub(super) struct Prediction {
     pub(super) factor: f64,
     pub(super) above: String,
-    /// Of a ratio.
+    /// The divisor of a ratio; `None` for other figures.
     pub(super) below: Option<String>,
     /// None where there is nothing to predict: a rate of another machine.
     pub(super) condition: Option<Condition>,
@@ -25,7 +25,7 @@ pub(super) enum Condition {
     Within(f64, f64),
 }
 
-/// The values that a prediction allows.
+/// The values that agree with a prediction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Window {
     pub(super) low: f64,
@@ -38,11 +38,11 @@ pub(super) enum Verdict {
     Agrees,
     /// All of the interval lies above what is predicted.
     Above,
-    /// All of the interval lies below.
+    /// All of the interval lies below what is predicted.
     Below,
     /// The text has an effect, and the interval comes within a hundredth of none and lies within a tenth of it.
     NoEffect,
-    /// The reason.
+    /// Nothing can be said, for this reason.
     CannotTell(String),
 }
 
@@ -78,7 +78,7 @@ impl Prediction {
         Ok(Self { factor, above, below, condition })
     }
 
-    /// The names of the series.
+    /// Returns the names of the series that the figure is computed from.
     pub(super) fn series(&self) -> impl Iterator<Item = &str> {
         let both = std::iter::once(&self.above).chain(&self.below);
         both.flat_map(|names| terms(names).map(|(_, name)| name))
@@ -161,7 +161,7 @@ impl Window {
     /// The ratios that are printed as one. An interval that begins or ends there has not shown an effect.
     pub(super) const ONE: Self = Self { low: 1.0 / 1.01, high: 1.01 };
 
-    /// Returns whether all of a range is in it.
+    /// Returns whether the whole range lies within.
     pub(super) fn holds(self, (low, high): (f64, f64)) -> bool {
         self.low <= low && high <= self.high
     }

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 /// Fewer rounds prove no cliff.
 const LEAST_ROUNDS: u32 = 3;
-/// A drop beyond this share is a cliff.
+/// A rate that falls by a larger share of the one before falls off a cliff.
 const DROP: f64 = 0.2;
 
-/// A size and its rate of messages.
+/// A size of message, with the rates that were measured with it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Point {
     bytes: u64,
@@ -74,7 +74,7 @@ fn cliffs(points: &[Point]) -> Vec<(Point, Point, f64)> {
     points.windows(2).filter_map(drop).collect()
 }
 
-/// The last `-l` of a source's options.
+/// Returns the size of the last `-l` among the options.
 fn length(options: &str) -> Option<u64> {
     let mut words = options.split_whitespace();
     let mut found = None;

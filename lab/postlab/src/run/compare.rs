@@ -61,7 +61,7 @@ fn percent_of(text: &str) -> Result<f64, String> {
         .ok_or(format!("`{text}` is no percentage from 0 to 100: write 5%"))
 }
 
-/// One side.
+/// One of the two results.
 struct Side {
     scenario: Scenario,
     machine: Machine,
@@ -76,14 +76,14 @@ struct Change {
     high: f64,
 }
 
-/// The result of comparing a case.
+/// What the comparison of one case says.
 #[derive(Debug, PartialEq)]
 enum Outcome {
-    /// A difference that is proven.
+    /// The rates differ, beyond what the rounds leave open.
     Differs(Change),
-    /// None is.
+    /// No difference is proven.
     Same(Change),
-    /// The reason why nothing can be said.
+    /// Nothing can be said, for this reason.
     Undecided(String),
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<bool, String> {
     Ok(passes)
 }
 
-/// The verdicts on the cases, taken together.
+/// Whether the whole comparison fails: counts of what the cases say.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     /// Cases that became slower, or not: those that can be told.
@@ -284,7 +284,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the cells of the change and of its interval.
+    /// Returns the cells for the change and the ends of its interval.
     fn change(&self) -> [Cell; 3] {
         match self {
             Self::Differs(change) | Self::Same(change) => {

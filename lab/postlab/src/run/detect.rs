@@ -14,7 +14,7 @@ use crate::{
 /// Of the laboratory's share of all processor time, above which it measures itself.
 const BUSY_SHARE: f64 = 0.85;
 
-/// Each as a sentence.
+/// Returns what is remarkable about the runs, each in a sentence.
 pub(crate) fn remarks(runs: &[&Run]) -> Vec<String> {
     let mut remarks = Vec::new();
     let incomplete = runs.iter().filter(|run| !run.complete).count();

@@ -18,7 +18,7 @@ use std::{
 /// free port among the 14,000 odd ones first, and takes long where nearly all are used.
 const PER_ADDRESS: u32 = 10_000;
 
-/// Files for all else.
+/// Descriptors that are left for everything else.
 const FILES: u64 = 100;
 
 /// Opens connections that say nothing. Fewer are returned where the server takes no more.

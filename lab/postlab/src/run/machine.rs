@@ -98,7 +98,7 @@ impl Machine {
         told
     }
 
-    /// The card's lines: what, and how it is.
+    /// Returns what the card of the machine says: a name and its value for each line.
     pub(crate) fn facts(&self) -> Vec<(String, String)> {
         let mut facts = vec![
             ("Processor".to_owned(), format!("{} × {} {}", self.cores, self.cpu, self.governor)),

@@ -23,7 +23,7 @@ pub(super) struct ResourceMonitor<'a> {
     watch: Mutex<(Watch, u64)>,
 }
 
-/// The resources that were measured.
+/// What server and machine have used for each message.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     pub(super) cpu_us_per_message: Option<f64>,
@@ -53,7 +53,7 @@ impl<'a> ResourceMonitor<'a> {
         }
     }
 
-    /// A message's share of all of it.
+    /// Returns what each message has used.
     pub(super) fn read(self, messages: u64) -> Measured {
         self.look();
         let each = |count: u64| count as f64 / messages.max(1) as f64;

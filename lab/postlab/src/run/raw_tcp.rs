@@ -7,9 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time for which octets are sent.
+/// For how long octets are sent.
 const TIME: Duration = Duration::from_millis(700);
-/// The size of a write and of a read.
+/// Octets of one write and of one read.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Sends for a while, and returns megabytes a second at the receiver.

@@ -30,7 +30,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A part of an experiment.
+/// Whether an MTA is between source and sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -46,7 +46,7 @@ pub(crate) struct Moment {
     pub(crate) received: u64,
 }
 
-/// The parameters of a run.
+/// What is run: one variant, with one number of sessions, in one round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case<'a> {
     pub(crate) scenario: &'a Scenario,
@@ -62,7 +62,7 @@ pub(crate) struct Case<'a> {
     pub(crate) progress: &'a Progress,
 }
 
-/// The results of a run.
+/// What one run has measured.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(crate) kind: Kind,
@@ -127,7 +127,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// For an MTA to listen once it was started.
 const START: Duration = Duration::from_secs(20);
 
-/// Does one run.
+/// Runs source and sink once, with the MTA of a relay between them.
 pub(crate) fn run(case: &Case<'_>, stop: &AtomicBool) -> Result<Run, String> {
     let Case { scenario, variant, kind, .. } = *case;
     let mta = scenario.mta.as_ref().filter(|_| kind == Kind::Relay);

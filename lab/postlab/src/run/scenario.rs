@@ -9,13 +9,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// As it is written.
+/// A scenario, as its file has it.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Scenario {
     /// Names the result.
     pub(crate) title: String,
-    /// The belief before the run.
+    /// What was believed before it was measured.
     #[serde(default)]
     pub(crate) hypothesis: String,
     pub(crate) experiment: Experiment,
@@ -47,15 +47,15 @@ pub(crate) struct Scenario {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Overhead {
-    /// The name of what costs.
+    /// What costs something.
     pub(crate) of: String,
-    /// The variant that has it.
+    /// The variant with it.
     pub(crate) with: String,
-    /// The variant that has not.
+    /// The variant without it.
     pub(crate) without: String,
 }
 
-/// One way to do it.
+/// One of the ways that are compared.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Variant {
@@ -70,7 +70,7 @@ pub(crate) struct Variant {
     /// Connections that are open and silent while the mail goes through.
     #[serde(default)]
     pub(crate) idle: u32,
-    /// For the commands.
+    /// Variables for the commands below.
     #[serde(default)]
     pub(crate) env: BTreeMap<String, String>,
     /// Run by the shell before the MTA starts and behind its end.
@@ -87,7 +87,7 @@ pub(crate) struct Variant {
 /// The name of the run's directory in a scenario.
 const WORK: &str = "$LAB_WORK";
 
-/// The kind of the experiment.
+/// Whether the mail goes through an MTA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Experiment {
@@ -97,12 +97,12 @@ pub(crate) enum Experiment {
     Relay,
 }
 
-/// The mail that the source sends.
+/// What mail the source sends.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Load {
     pub(crate) messages: u64,
-    /// A case for each.
+    /// Each number of sessions is a case.
     pub(crate) sessions: Vec<u32>,
     /// More options of `postlab source`.
     #[serde(default)]
@@ -115,7 +115,7 @@ pub(crate) struct Load {
     pub(crate) warm_up: u64,
 }
 
-/// The sink that takes the mail at its end.
+/// Where the mail arrives.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SinkTable {
@@ -126,7 +126,7 @@ pub(crate) struct SinkTable {
     pub(crate) options: String,
 }
 
-/// The subject.
+/// The MTA that is measured, and how it is run.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Mta {
@@ -249,7 +249,7 @@ impl Scenario {
         }
     }
 
-    /// The source's command line for a case.
+    /// Returns the command line of the source for a case.
     pub(crate) fn source(
         &self,
         variant: &Variant,
@@ -261,7 +261,7 @@ impl Scenario {
         arguments(&[&fixed, &self.load.options, &variant.options, endpoint]).map_err(|e| format!("load: {e}"))
     }
 
-    /// The sink's command line.
+    /// Returns the arguments of the sink.
     pub(crate) fn sink(&self, variant: &Variant) -> Result<SinkArgs, String> {
         // Room for what an MTA opens at its worst, unless the options say else.
         let is_bound = |word: &str| word.starts_with("-m") && !word.starts_with("--");

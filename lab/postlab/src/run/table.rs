@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 /// Names a case, in the order of the table: variants in the scenario's, the ceiling before the relay.
 pub(crate) type Name = (u32, usize, Kind);
 
-/// The runs of each case.
+/// Groups the runs by case.
 pub(crate) fn cases<'r>(scenario: &Scenario, runs: &'r [Run]) -> BTreeMap<Name, Vec<&'r Run>> {
     let variants = scenario.variants();
     let mut cases: BTreeMap<_, Vec<&Run>> = BTreeMap::new();
@@ -27,12 +27,12 @@ pub(crate) fn cases<'r>(scenario: &Scenario, runs: &'r [Run]) -> BTreeMap<Name, 
     cases
 }
 
-/// A column of a case.
+/// Returns how a value is spread over a case's runs; `None` if no run has it.
 pub(crate) fn column(runs: &[&Run], value: impl Fn(&Run) -> Option<f64>) -> Option<Spread> {
     Spread::of(runs.iter().filter_map(|run| value(run)))
 }
 
-/// The column that a scenario has to ask for.
+/// Only shown with `show_seconds`.
 const SECONDS: &str = "seconds";
 
 /// A figure of a case: its title, its name in JSON and CSV, and how it is read.
@@ -72,7 +72,7 @@ pub(crate) fn durability(scenario: &Scenario, (_, variant, kind): Name) -> Strin
     if variant.is_unsafe { format!("UNSAFE {text}") } else { text.clone() }
 }
 
-/// Returns the name of a case.
+/// Returns the name of the case, as short as the scenario permits.
 pub(crate) fn label(scenario: &Scenario, (_, variant, kind): Name) -> String {
     let variants = scenario.variants();
     let variant = variants.get(variant).map(|v| v.name.as_str()).unwrap_or_default();
@@ -80,7 +80,7 @@ pub(crate) fn label(scenario: &Scenario, (_, variant, kind): Name) -> String {
     if variant.is_empty() { kind.to_owned() } else { format!("{kind}, {variant}") }
 }
 
-/// For the terminal.
+/// Returns the table for the terminal.
 pub(crate) fn text(scenario: &Scenario, runs: &[Run]) -> String {
     let is_shown = |(name, _, value): &&Metric| {
         (*name != SECONDS || scenario.show_seconds) && runs.iter().any(|run| value(run).is_some())

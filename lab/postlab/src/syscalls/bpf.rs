@@ -41,7 +41,7 @@ pub(super) fn works() -> bool {
     geteuid().is_root() && found.is_ok_and(|status| status.success()) && Bpf::attach(&[], false).is_ok()
 }
 
-/// One that watches.
+/// A bpftrace that counts.
 pub(super) struct Bpf {
     child: Child,
     output: PathBuf,

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Histogram(BTreeMap<u32, u64>);
 
-/// The longest bar.
+/// Characters of the longest bar.
 const BAR: u64 = 40;
 
 impl Histogram {
@@ -37,7 +37,7 @@ impl Histogram {
         0.0
     }
 
-    /// A line for each bucket, with a bar.
+    /// Returns one line for each bucket, with a bar.
     pub(super) fn text(&self) -> String {
         let most = self.0.values().copied().max().unwrap_or(1);
         let (first, last) = (self.0.keys().next(), self.0.keys().next_back());
@@ -60,7 +60,7 @@ impl Histogram {
     }
 }
 
-/// A duration with its unit.
+/// Returns a duration with the unit that fits.
 pub(super) fn time(ns: f64) -> String {
     match ns {
         1e9.. => format!("{:.2} s", ns / 1e9),

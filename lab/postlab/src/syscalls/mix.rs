@@ -22,7 +22,7 @@ pub(crate) struct IoMixArgs {
     trace: PathBuf,
 }
 
-/// A kind of operation.
+/// What a system call does with a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Read,
@@ -56,7 +56,7 @@ impl Kind {
     }
 }
 
-/// The operations of a kind.
+/// Number, sizes and sequential accesses of one kind of operation.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Row {
     count: u64,
@@ -138,7 +138,7 @@ fn parse(text: &str, directory: &str) -> Operations {
     mix
 }
 
-/// The path in `19</tmp/a>, …`.
+/// Returns the path in the first argument, as in `19</tmp/a>, …`.
 fn first_path(arguments: &str) -> Option<&str> {
     arguments.split_once('<').and_then(|(_, rest)| rest.split_once('>')).map(|(path, _)| path)
 }
@@ -147,7 +147,7 @@ fn is_below(text: &str, directory: &str, is_path: bool) -> bool {
     if is_path { text.starts_with(directory) } else { text.contains(directory) }
 }
 
-/// The offset of calls that name one.
+/// Returns the offset of calls that have one among their arguments.
 fn offset(call: &str, arguments: &str) -> Option<u64> {
     let from_last = match call {
         "pread64" | "pwrite64" | "preadv" | "pwritev" => 0,

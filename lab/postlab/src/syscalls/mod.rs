@@ -103,7 +103,7 @@ trait Tracer {
     fn detach(self: Box<Self>) -> Result<Calls, String>;
 }
 
-/// One system call's row.
+/// What was counted of one system call.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Row {
     count: u64,
@@ -184,7 +184,7 @@ fn is_program(program: &str) -> bool {
     std::env::split_paths(&path).any(|directory| is_executable(&directory.join(program)))
 }
 
-/// The rows of a table, the dearest first.
+/// Returns the rows by time, the longest first.
 fn dearest(table: &Calls) -> Vec<(&String, &Row)> {
     let mut rows: Vec<_> = table.iter().collect();
     rows.sort_by(|a, b| b.1.seconds.total_cmp(&a.1.seconds));
@@ -202,7 +202,7 @@ const CALLS: [Column; 7] = [
     Column::right("a message", "count_per_message", 12),
 ];
 
-/// A row for each bucket; the text has bars.
+/// For JSON and CSV: a row for each bucket. The text has bars.
 const BUCKETS: [Column; 5] = [
     Column::other("phase", "phase"),
     Column::other("syscall", "syscall"),

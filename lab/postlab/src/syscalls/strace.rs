@@ -10,7 +10,7 @@ use std::{
     time::Instant,
 };
 
-/// A strace that watches.
+/// A strace that is attached to the processes.
 pub(super) struct Strace {
     child: Child,
     output: PathBuf,
@@ -21,7 +21,7 @@ fn output_path() -> PathBuf {
     std::env::temp_dir().join(format!("postlab-strace-{}-{:08x}", std::process::id(), fastrand::u32(..)))
 }
 
-/// A summary, or each call with its duration.
+/// Returns the command for a summary, or for each call with its duration.
 fn strace(histogram: bool) -> Command {
     let mut command = Command::new("strace");
     command.arg("-f");
@@ -90,7 +90,7 @@ fn is_traced(pid: u32) -> bool {
     status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|pid| pid.trim() != "0"))
 }
 
-/// A command of ours from its start.
+/// Runs a command under strace from its start.
 pub(super) fn traced(args: &SyscallsArgs, stop: &AtomicBool) -> Result<(Calls, bool), String> {
     let output = output_path();
     // With a file and a command it would not hear SIGTERM; so it does, and hands it on.
