@@ -22,7 +22,7 @@ pub(crate) struct Clients {
     pub(crate) has_logins: bool,
     /// The kinds of the listeners; none if the rules are for all.
     pub(crate) listeners: Vec<String>,
-    /// The stage of the rules, if it is not RCPT.
+    /// `None`: the rules run at RCPT.
     pub(crate) stage: Option<&'static str>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Open {
     pub(crate) strangers: bool,
     /// Only mail with this tag.
     within: Option<String>,
-    /// None of these.
+    /// Conditions of which none may hold.
     unless: Vec<Condition>,
 }
 
@@ -114,7 +114,7 @@ fn narrowed(only: &mut Vec<Condition>, (key, patterns): Condition) -> bool {
     true
 }
 
-/// The rules of one decision.
+/// Collects the rules that one decision of the other server becomes.
 #[derive(Debug, Default)]
 pub(crate) struct Decision {
     pub(crate) clients: Clients,
@@ -123,7 +123,7 @@ pub(crate) struct Decision {
     waiting: Vec<Section>,
     /// Rules that take mail in a special way: nothing refuses it any more.
     late: Vec<Section>,
-    /// The beginning of the names of tags.
+    /// Tags of the decision begin with it, so that they differ from others.
     pub(crate) tag: String,
     tags: usize,
 }

@@ -7,13 +7,13 @@ use std::fmt::Write as _;
 pub struct ExtraFile {
     /// The name, without a directory: it stands beside the configuration.
     pub name: String,
-    /// The content.
+    /// What the file has to contain.
     pub content: String,
     /// True if only the owner may read it.
     pub is_secret: bool,
 }
 
-/// The value of a key.
+/// What a key is set to, as TOML.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
     Text(String),
@@ -125,7 +125,7 @@ impl Section {
         Self { header: header.to_owned(), comments, keys: Vec::new() }
     }
 
-    /// Adds a key.
+    /// Sets a key of the section.
     #[must_use]
     pub(crate) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.keys.push((key.to_owned(), value.into(), String::new()));
@@ -194,7 +194,7 @@ impl Section {
     }
 }
 
-/// The order of sections in a file.
+/// Sections are written in this order.
 const ORDER: [&str; 22] = [
     "",
     "[[listen]]",
@@ -242,7 +242,7 @@ fn covers(pattern: &str, other: &str) -> bool {
     }
 }
 
-/// A configuration that is being written.
+/// A configuration that is put together section by section.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Draft {
     head: Vec<String>,
@@ -285,7 +285,7 @@ impl Draft {
         section.set(key, all, from);
     }
 
-    /// Returns the items of a list.
+    /// Returns the items of a list; empty if the key is not set.
     pub(crate) fn list(&self, section: &str, key: &str) -> Vec<String> {
         let found = self.sections.iter().find(|one| one.header == section);
         match found.and_then(|section| section.value(key)) {
@@ -299,7 +299,7 @@ impl Draft {
         self.sections.push(section);
     }
 
-    /// Returns all sections.
+    /// Returns all sections, to be changed.
     pub(crate) fn sections_mut(&mut self) -> &mut Vec<Section> {
         &mut self.sections
     }
@@ -429,7 +429,7 @@ impl Draft {
         &mut self.sections[at]
     }
 
-    /// Returns the configuration as TOML.
+    /// Returns the configuration as TOML, with the remarks at its head.
     pub fn as_toml(&self) -> String {
         let mut out: String = self.head.iter().map(|line| format!("# {line}\n")).collect();
         out.push('\n');

@@ -17,7 +17,7 @@ pub trait Files {
         Vec::new()
     }
 
-    /// Returns the name of the machine.
+    /// Returns the host name of the machine that the files are from.
     fn machine(&self) -> String {
         "localhost".to_owned()
     }
@@ -35,7 +35,7 @@ pub trait Files {
     }
 }
 
-/// The kinds of named maps that a build has.
+/// Which kinds of named maps the build can open.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Capabilities {
     /// Cargo feature `sqlite`.
@@ -48,7 +48,7 @@ pub struct Capabilities {
     pub ldap: bool,
 }
 
-/// No files at all.
+/// Files of which none exists.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoFiles;
 

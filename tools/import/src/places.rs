@@ -36,7 +36,7 @@ impl Places {
         }
     }
 
-    /// Adds a domain with those below it.
+    /// Adds a domain, and the domains below it.
     pub(crate) fn add_relayed_below(&mut self, domain: String) {
         self.add_relayed(format!("*.{domain}"));
         self.add_relayed(domain);

@@ -8,11 +8,11 @@ use std::fmt;
 /// A message in the queue of another server, with the recipients that are left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuedMessage {
-    /// The id in the other queue.
+    /// In the form of the other server.
     pub id: String,
     /// The time of acceptance, in microseconds since 1970. Together with the id it names the message for ever.
     pub arrived_us: u64,
-    /// The reverse-path.
+    /// `<>` for a DSN.
     pub reverse_path: ReversePath,
     /// Recipients that are not finished, in their order.
     pub recipients: Vec<QueuedRecipient>,
@@ -20,19 +20,19 @@ pub struct QueuedMessage {
     pub finished: Vec<String>,
     /// True if an operator or a rule of the other server holds the message.
     pub held: bool,
-    /// The declared type of the body.
+    /// `BODY=` of MAIL.
     pub body: BodyType,
     /// True if the client gave SMTPUTF8.
     pub smtputf8: bool,
-    /// `RET=`.
+    /// `RET=` of MAIL (RFC 3461 §4.3).
     pub ret: Option<Ret>,
-    /// `ENVID=`, decoded.
+    /// `ENVID=` of MAIL, decoded (RFC 3461 §4.4).
     pub envid: Option<Box<str>>,
     /// Options that few messages have.
     pub options: DeliveryOptions,
     /// Attempts so far, as far as the other queue has their number.
     pub attempt_count: u32,
-    /// The last attempt: its time and its result.
+    /// `None` if the queue does not say that one was made.
     pub last_attempt: Option<LastAttempt>,
     /// Header and body in wire form: CRLF line ends, no stuffed dots.
     pub content: Vec<u8>,
@@ -43,15 +43,15 @@ pub struct QueuedMessage {
 /// The last attempt of a message that was deferred.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastAttempt {
-    /// The time of the attempt.
+    /// When the attempt ended.
     pub at: UnixMillis,
     /// The status code, 4.0.0 if the queue does not say.
     pub status: Enhanced,
-    /// The reason, on one line.
+    /// On one line: a reply, or the words of the other server.
     pub text: String,
 }
 
-/// A recipient that is not finished.
+/// A recipient to whom the message is still to be delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuedRecipient {
     /// Address, NOTIFY and ORCPT.

@@ -21,7 +21,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// The word of the report.
+    /// Returns the word for it in the report.
     fn as_str(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -33,7 +33,7 @@ impl Effect {
     }
 }
 
-/// The treatment of one setting.
+/// What became of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Postrider does the same.
@@ -42,7 +42,7 @@ pub enum Verdict {
     Note(String),
     /// Postrider has no such thing: the sentence says what to do instead.
     Missing(String),
-    /// The setting is not known.
+    /// A setting that the import does not know.
     Unknown,
 }
 
@@ -64,12 +64,12 @@ impl Verdict {
     }
 }
 
-/// A setting of the other server.
+/// One setting of the other server, and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The file and the line: `main.cf:12`.
+    /// File and line, such as `main.cf:12`.
     pub place: String,
-    /// The name of the setting.
+    /// As the file has it.
     pub name: String,
     /// The treatment.
     pub verdict: Verdict,
@@ -78,7 +78,7 @@ pub struct Entry {
 /// All settings of a configuration, in the order of its files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The settings.
+    /// In the order of the files.
     pub entries: Vec<Entry>,
     /// What matters most: mail that is treated in another way, the setting that says so, and what to do.
     pub effects: Vec<(Effect, String, String)>,
@@ -87,7 +87,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Adds a setting.
+    /// Adds what became of a setting.
     pub(crate) fn add(&mut self, place: impl Into<String>, name: impl Into<String>, verdict: Verdict) {
         self.entries.push(Entry { place: place.into(), name: name.into(), verdict });
     }

@@ -10,13 +10,13 @@ use std::{
 /// An envelope with one recipient, as a client sent it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SeenEnvelope {
-    /// The address of the client.
+    /// Where the client connected from.
     pub client: IpAddr,
     /// The name of the client that the server found for it.
     pub name: Option<String>,
     /// The name in HELO or EHLO, if the log has it.
     pub hello: Option<String>,
-    /// The login of the client.
+    /// `None` if the client did not log in.
     pub login: Option<String>,
     /// True if the client was served by a listener for submission.
     pub is_submission: bool,
@@ -26,12 +26,12 @@ pub struct SeenEnvelope {
     pub to: String,
 }
 
-/// A server whose log is read.
+/// Which server's log is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogOf {
     /// Lines of syslog, by `postfix/…`.
     Postfix,
-    /// `mainlog`.
+    /// Exim's `mainlog`.
     Exim,
     /// Lines of syslog, by `sendmail` or `sm-mta`.
     Sendmail,
@@ -216,7 +216,7 @@ fn between(text: &str, from: &str, to: &str) -> Option<String> {
     Some(rest.split_once(to)?.0.to_owned())
 }
 
-/// Returns the word behind a text.
+/// Returns the word that follows `from` in the text.
 fn word(text: &str, from: &str) -> Option<String> {
     let (_, rest) = text.split_once(from)?;
     Some(rest.split([',', ' ']).next()?.to_owned()).filter(|word| !word.is_empty())

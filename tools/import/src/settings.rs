@@ -18,7 +18,7 @@ pub(crate) enum Treatment {
 /// Names, several where they are treated alike, each with the treatment. A name may end in `*`.
 pub(crate) type Meanings = [(&'static str, Treatment)];
 
-/// Returns whether a word is one of a list.
+/// Returns whether the list has the word; `*` at the end of one stands for any ending.
 pub(crate) fn is_in(words: &str, word: &str) -> bool {
     words.split_whitespace().any(|one| match one.strip_suffix('*') {
         Some(begin) => word.starts_with(begin),
@@ -26,7 +26,7 @@ pub(crate) fn is_in(words: &str, word: &str) -> bool {
     })
 }
 
-/// Returns the treatment of a setting.
+/// Returns how a setting is treated; `None` if the table does not have it.
 pub(crate) fn treatment(meanings: &Meanings, name: &str) -> Option<Treatment> {
     meanings.iter().find(|(names, _)| is_in(names, name)).map(|(_, treatment)| *treatment)
 }

@@ -12,7 +12,7 @@ use std::{
 };
 use toml::{Table, Value};
 
-/// File of the list.
+/// From the root of the repository.
 const FILE: &str = "tools/xtask/advisories.toml";
 
 /// Comment at the beginning of the list.
@@ -28,7 +28,7 @@ const AGE_MAX_DAYS: i32 = 30;
 /// Advisories that do not concern us, and why.
 const ACCEPTED: [(&str, &str); 0] = [];
 
-/// One advisory.
+/// A known vulnerability of a crate.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Advisory {
     id: String,
@@ -40,7 +40,7 @@ struct Advisory {
     unaffected: Vec<String>,
 }
 
-/// The list and its age.
+/// The list, with its date and its source.
 #[derive(Debug, PartialEq, Eq)]
 struct List {
     /// The date of the comparison with the database.

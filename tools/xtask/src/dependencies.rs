@@ -35,7 +35,7 @@ const SINGLE: [(&str, &str); 5] = [
     ("toml", "spans of one mean nothing to the other"),
 ];
 
-/// One crate.
+/// A crate that the workspace depends on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Package {
     name: String,

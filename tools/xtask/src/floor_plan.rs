@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The picture's place.
+/// From the root of the repository.
 pub(crate) const PLACE: &str = "docs/pictures/floor-plan.svg";
 
 /// The folders of the repository, with what each is for.
@@ -51,7 +51,7 @@ struct Dependency {
 /// The crates of a folder, with those of the same folder that each uses.
 type Crates = BTreeMap<String, BTreeSet<String>>;
 
-/// Draws the picture.
+/// Draws the crates and their dependencies as SVG.
 pub(crate) fn picture() -> Result<Vec<u8>, Failure> {
     let metadata = metadata()?;
     let folders = FOLDERS.map(|(folder, purpose)| (folder, purpose, crates_in(&metadata, folder)));

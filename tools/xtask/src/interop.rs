@@ -4,10 +4,10 @@ use crate::shell::{Done, Failure, cargo_command, output, program, root, run_watc
 use serde::Deserialize;
 use std::{collections::BTreeSet, fmt::Write as _, fs};
 
-/// The document.
+/// From the root of the repository: the page that is made.
 const PAGE: &str = "docs/interop.md";
 
-/// The tests that talk to such programs.
+/// Test programs that talk to other servers and clients.
 const TESTS: [&str; 8] =
     ["rules", "programs", "interop", "logins", "extensions", "certificates", "tokens", "signatures"];
 
@@ -29,7 +29,7 @@ const PROGRAMS: [&str; 14] = [
     "dkimpy",
 ];
 
-/// A dialog that a test has seen.
+/// A conversation of a test with one program.
 #[derive(Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 struct Row {
     program: String,
@@ -62,7 +62,7 @@ pub(crate) fn run() -> Done {
     fs::write(root().join(PAGE), page).map_err(|error| Failure(format!("write {PAGE}: {error}")))
 }
 
-/// The commit and the day of the run.
+/// Returns in one line which commit ran on which day.
 fn machine() -> String {
     let word = |name: &str, arguments: &[&str]| {
         let said = output(program(name).args(arguments)).unwrap_or_default();

@@ -203,7 +203,7 @@ const CLIPPY: [&[&str]; 4] = [
     &["clippy", "--locked", "--package", "sim", "--", "-D", "warnings"],
 ];
 
-/// A step of CI.
+/// Name and function of a step of CI.
 type Step = (&'static str, fn(&mut Ahead) -> Done);
 
 /// The tests come before what is compiled beside them.

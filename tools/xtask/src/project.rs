@@ -6,18 +6,18 @@ use crate::{
 };
 use serde::Deserialize;
 
-/// The file, from the repository's root.
+/// From the root of the repository.
 pub(crate) const FILE: &str = "dist/project.toml";
 
 /// Addresses that are no secret and that change when the project moves.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Project {
-    /// The repository, in a browser.
+    /// Address of the repository for browsers.
     pub(crate) repository: String,
     /// What follows the repository's address before the path of a file, such as `/blob/v{version}/`.
     pub(crate) file_path: String,
-    /// The documents as a site.
+    /// Address of the documents as a site.
     pub(crate) site: String,
     /// Name and address, as in a Debian package.
     pub(crate) maintainer: String,
@@ -47,7 +47,7 @@ impl Project {
     }
 }
 
-/// The version of every crate.
+/// All crates of the workspace have this version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Names that stand for addresses that the project does not have yet. Spelled in halves, since this file is checked, too.

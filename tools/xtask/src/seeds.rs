@@ -7,9 +7,9 @@ use serde::Deserialize;
 use std::{collections::BTreeMap, fmt::Write as _, fs};
 use trial::{Record, Trial};
 
-/// The table that is made.
+/// From the root of the repository: the page that is made.
 pub(crate) const PAGE: &str = "docs/seeds.md";
-/// The rows that it is made from.
+/// From the root of the repository: what the page is made from.
 const ROWS: &str = "docs/seeds/rows.toml";
 /// The verdicts, which `postlab reproduce` computes.
 const FINDINGS: &str = "lab/results/reproduce.json";
@@ -30,7 +30,7 @@ struct Row {
     text: Text,
     what: String,
     command: String,
-    /// A page in docs/results.
+    /// Name of a page in docs/results.
     result: Option<String>,
     /// Findings of `postlab reproduce`, by their names.
     #[serde(default)]
@@ -50,12 +50,12 @@ enum Text {
     S4,
 }
 
-/// Returns the page.
+/// Makes the page.
 pub(crate) fn page() -> Result<String, Failure> {
     Ok(written(&rows()?, &verdicts()?, &Record::read()?))
 }
 
-/// Reads the rows.
+/// Reads and checks the rows.
 fn rows() -> Result<Vec<Row>, Failure> {
     let text = fs::read_to_string(root().join(ROWS)).map_err(|e| Failure(format!("read {ROWS}: {e}")))?;
     let Rows { row: rows } = toml::from_str(&text).map_err(|e| Failure(format!("read {ROWS}: {e}")))?;
@@ -74,7 +74,7 @@ fn rows() -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
-/// The part of [`FINDINGS`] that is read.
+/// What of a page's findings is read.
 #[derive(Debug, Deserialize)]
 struct Findings {
     findings: Vec<Finding>,
@@ -86,7 +86,7 @@ struct Findings {
 #[derive(Debug, Deserialize)]
 struct Finding {
     what: String,
-    /// On the size.
+    /// Of the size.
     verdict: String,
     /// On the direction, with which a row is listed; pages before 28 November 2026 have none.
     #[serde(default)]

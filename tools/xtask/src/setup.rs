@@ -16,10 +16,10 @@ struct Wanted {
     purpose: &'static str,
 }
 
-/// The place of a package.
+/// Where a package has to be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Installed.
+    /// Installed on the machine.
     Machine,
     /// Unpacked into the tree of all servers.
     Servers,
@@ -34,14 +34,14 @@ enum Place {
     Go,
 }
 
-/// A file that shows that it is there.
+/// How to see that something is installed.
 enum Sign {
     File(&'static str),
-    /// A name below one of Perl's folders.
+    /// A module, by its path below Perl's folders.
     PerlModule(&'static str),
     /// A file in the directory of what is unpacked.
     Unpacked(&'static str),
-    /// A header of C.
+    /// A header of C, as programs include it.
     Header(&'static str),
     /// `initdb` of any release of PostgreSQL, which has a folder for each.
     Postgres,

@@ -8,7 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// A failed action: doing what, to what, why.
+/// Says what could not be done, to what, and why.
 #[derive(Debug)]
 pub(crate) struct Failure(pub(crate) String);
 
@@ -24,7 +24,7 @@ impl From<String> for Failure {
     }
 }
 
-/// A chore's end.
+/// What a chore returns.
 pub(crate) type Done = Result<(), Failure>;
 
 /// Builds the daemon with every kind of map: those of data bases and directories are Cargo features.

@@ -22,7 +22,7 @@ const ROOT_PAGES: [&str; 5] =
     ["README.md", "CHANGELOG.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"];
 /// The folder of man pages, which become Markdown on the way.
 const MAN: &str = "docs/man/";
-/// The list of man pages.
+/// The page that lists the man pages.
 const MAN_INDEX: &str = "docs/man/README.md";
 
 /// Pages by their paths in the repository; man pages by theirs with `.md`.
@@ -114,7 +114,7 @@ fn configuration(project: &Project) -> String {
     )
 }
 
-/// Reads all pages.
+/// Reads all pages of the documents.
 fn pages() -> Result<Pages, Failure> {
     let mut pages = Pages::new();
     for name in ROOT_PAGES {

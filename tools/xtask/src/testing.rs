@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-/// The tests to run.
+/// Which tests are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice<'a> {
     /// All but the long proofs.
@@ -102,7 +102,7 @@ fn build(choice: Choice<'_>, seen: &mut Seen) -> Result<Vec<TestProgram>, Failur
     Ok(programs)
 }
 
-/// The results in the lines of `cargo test`.
+/// What the output of `cargo test` has said so far.
 #[derive(Debug, Default)]
 struct Seen {
     skipped: Vec<String>,
@@ -112,9 +112,9 @@ struct Seen {
     errors: Vec<String>,
     /// Failed tests of the binary that runs.
     of_binary: Vec<String>,
-    /// The test whose output is shown.
+    /// The test whose captured output follows.
     shown: Option<String>,
-    /// The next line has the message of a panic.
+    /// The next line says why a test has panicked.
     is_message_next: bool,
     /// Panics of tests of the binary that runs: the test, and the place with the message.
     panics: Vec<(String, String)>,

@@ -6,25 +6,25 @@ use std::{
     path::Path,
 };
 
-/// A setting with its line.
+/// A setting as it was read, after macros.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// The name.
+    /// In front of the equals sign.
     pub name: String,
-    /// The value; `true` or `false` of a switch.
+    /// Behind it; `true` or `false` for a switch.
     pub value: String,
-    /// The line of the file, counted from 1.
+    /// Counted from 1.
     pub line: usize,
 }
 
-/// A router, a transport or an authenticator.
+/// A router, a transport or an authenticator with its options.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Driver {
-    /// The name.
+    /// In front of the colon.
     pub name: String,
-    /// The options.
+    /// In the order of the file.
     pub options: Vec<Setting>,
-    /// The line of the file, counted from 1.
+    /// Counted from 1.
     pub line: usize,
 }
 
@@ -35,18 +35,18 @@ impl Driver {
     }
 }
 
-/// A configuration.
+/// What a configuration file of Exim says, by section.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conf {
-    /// Main options.
+    /// Settings in front of the first section.
     pub main: Vec<Setting>,
     /// `domainlist`, `hostlist` and so on: the name has the kind in front, `domainlist local_domains`.
     pub lists: Vec<Setting>,
     /// Routers, in their order.
     pub routers: Vec<Driver>,
-    /// Transports.
+    /// In the order of the file.
     pub transports: Vec<Driver>,
-    /// Authenticators.
+    /// In the order of the file.
     pub authenticators: Vec<Driver>,
     /// Statements of access control lists: the name is the list.
     pub acl: Vec<Setting>,

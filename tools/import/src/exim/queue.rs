@@ -9,12 +9,12 @@ use mail::{BodyType, Notify, Ret};
 /// Recipients and other counts of a file are at most this: a damaged number must not cost memory.
 const COUNT_MAX: usize = 1_000_000;
 
-/// The files of one message.
+/// What Exim's spool has of one message.
 #[derive(Debug, Clone, Copy)]
 pub struct SpoolFiles<'a> {
-    /// `ID-H`.
+    /// The file `ID-H`: envelope and header.
     pub header: &'a [u8],
-    /// `ID-D`.
+    /// The file `ID-D`: the body.
     pub data: &'a [u8],
     /// `ID-J`, if there is one.
     pub journal: Option<&'a [u8]>,

@@ -10,9 +10,9 @@ use std::cmp::Reverse;
 /// The treatment of mail that a table has a key for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// The restrictions behind the table decide.
+    /// No decision: the restrictions behind the table are asked.
     Pass,
-    /// The list permits it.
+    /// The restriction list ends here, in favour of the client.
     Permit,
     /// A key of a rule that decides, and its value.
     Verdict(&'static str, Value),
@@ -20,18 +20,18 @@ pub(super) enum Action {
     Change(&'static str, String),
     /// Other restrictions decide.
     List(String),
-    /// An action that Postrider does not have.
+    /// An action that has no counterpart.
     Unknown(String),
 }
 
 /// Keys with one action. Of several groups, the first that matches counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Group {
-    /// The condition of a rule.
+    /// Key of the condition in a rule.
     pub(super) key: &'static str,
     /// Patterns; none: all mail.
     pub(super) patterns: Vec<String>,
-    /// The patterns are regular expressions.
+    /// True if `patterns` are regular expressions.
     pub(super) is_regex: bool,
     pub(super) action: Action,
 }
@@ -191,7 +191,7 @@ pub(super) fn network_text(network: ipnet::IpNet) -> String {
     }
 }
 
-/// Reads an action.
+/// Reads the right-hand side of a table.
 fn action(context: &Context<'_>, action: &str) -> Action {
     let (word, text) = action.split_once(char::is_whitespace).unwrap_or((action, ""));
     let text: String =

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-/// A parameter as the file has it.
+/// A parameter as `main.cf` sets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
-    /// The name.
+    /// In front of the equals sign.
     pub name: String,
-    /// The value, on one line, not expanded.
+    /// On one line; `$name` is not expanded.
     pub value: String,
-    /// The line of the file, counted from 1.
+    /// Counted from 1.
     pub line: usize,
 }
 
@@ -23,9 +23,9 @@ pub struct MainCf {
     defaults: HashMap<String, String>,
 }
 
-/// An expansion that is deeper is a loop.
+/// Deeper expansions are loops.
 const DEPTH_MAX: usize = 20;
-/// The longest value after expansion.
+/// Octets that a value may have after expansion.
 const VALUE_MAX: usize = 1 << 20;
 
 /// Cuts a file into logical lines: a line that begins with blanks continues the one before; lines with comments do not
@@ -85,7 +85,7 @@ impl MainCf {
         main
     }
 
-    /// Returns a parameter that the file has.
+    /// Returns the parameter if the file sets it; defaults are not asked.
     pub fn explicit(&self, name: &str) -> Option<&Parameter> {
         self.parameters.iter().find(|parameter| parameter.name == name)
     }

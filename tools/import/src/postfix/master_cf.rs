@@ -2,7 +2,7 @@
 
 use super::main_cf::{closing, logical_lines};
 
-/// A service.
+/// A line of `master.cf` with those that continue it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
     /// `smtp`, `10025`, `127.0.0.1:submission`, or the name of a socket.
@@ -13,30 +13,30 @@ pub struct Service {
     pub command: Vec<String>,
     /// `-o name=value`.
     pub overrides: Vec<(String, String)>,
-    /// The line of the file, counted from 1.
+    /// Counted from 1.
     pub line: usize,
     /// It runs in a chroot: the column says `y`.
     pub is_chrooted: bool,
 }
 
 impl Service {
-    /// Returns the name of the program.
+    /// Returns the program, such as `smtpd`.
     pub fn program(&self) -> &str {
         self.command.first().map_or("", String::as_str)
     }
 }
 
-/// A file `master.cf`.
+/// What `master.cf` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MasterCf {
-    /// The services, in the order of the file.
+    /// In the order of the file.
     pub services: Vec<Service>,
     /// Lines that are no services.
     pub faults: Vec<(usize, String)>,
 }
 
 impl MasterCf {
-    /// Reads a file.
+    /// Reads the file; bytes that are no UTF-8 are replaced.
     pub fn parse(file: &[u8]) -> Self {
         let text = String::from_utf8_lossy(file);
         let mut master = Self::default();

@@ -29,7 +29,7 @@ impl Queue {
     /// All queues with messages, in the order of a message's way.
     pub const ALL: [Self; 5] = [Self::Maildrop, Self::Incoming, Self::Active, Self::Deferred, Self::Hold];
 
-    /// Returns the name of the directory.
+    /// Returns the name of the queue's directory below the spool.
     pub fn directory(self) -> &'static str {
         match self {
             Self::Maildrop => "maildrop",
@@ -41,12 +41,12 @@ impl Queue {
     }
 }
 
-/// One record of a queue file.
+/// A record: its type and its data.
 #[derive(Debug, Clone, Copy)]
 struct Record<'a> {
     kind: u8,
     data: &'a [u8],
-    /// The offset of the next record.
+    /// Offset behind the record.
     next: usize,
 }
 

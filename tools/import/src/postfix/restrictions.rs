@@ -26,14 +26,14 @@ const PATTERNS_MAX: usize = 50;
 /// Lists that are read when the content comes.
 const LATER: [&str; 2] = ["smtpd_data_restrictions", "smtpd_end_of_data_restrictions"];
 
-/// A restriction, with its argument.
+/// One restriction of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
     word: String,
     argument: String,
 }
 
-/// The restriction lists of a listener.
+/// The restriction lists that a listener uses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Lists {
     lists: Vec<(&'static str, Vec<Step>)>,
@@ -51,16 +51,16 @@ pub(super) struct Client {
 
 /// A client from elsewhere that has not logged in.
 pub(super) const STRANGER: Client = Client { is_inside: false, has_login: false, network: None };
-/// A client in `mynetworks`.
+/// Connects from `mynetworks`.
 pub(super) const INSIDE: Client = Client { is_inside: true, ..STRANGER };
-/// A client that has logged in.
+/// Has logged in.
 pub(super) const LOGIN: Client = Client { has_login: true, ..STRANGER };
 
 /// Whether a client may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum May {
     No,
-    /// A table says so for some mail.
+    /// For the mail that a table names.
     Some,
     Yes,
 }
@@ -222,7 +222,7 @@ fn passes(context: &Context<'_>, list: &[Step], client: Client, is_local: bool) 
     May::Yes
 }
 
-/// Returns the rules of a step with a table.
+/// Translates a restriction that asks a table.
 fn of_table(context: &Context<'_>, step: &Step) -> Result<Vec<Group>, String> {
     let table = Table::parse(&step.argument).ok_or_else(|| format!("{} is no table", step.argument))?;
     groups(context, &step.word, &table)

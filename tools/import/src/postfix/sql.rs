@@ -4,7 +4,7 @@ use super::main_cf::{MainCf, items};
 use crate::{draft::Section, files::Files};
 use std::path::Path;
 
-/// The SQL of a database.
+/// Which database the query is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dialect {
     MySql,
@@ -149,7 +149,7 @@ fn query(settings: &MainCf, dialect: Dialect) -> Result<String, String> {
 }
 
 impl Dialect {
-    /// The parameter that is the key.
+    /// Returns what stands for the key in a query.
     fn key(self) -> &'static str {
         match self {
             Self::Postgres => "$1",

@@ -16,14 +16,14 @@ use std::path::Path;
 pub struct Table {
     /// `hash`, `regexp`, `pgsql` and so on.
     pub kind: String,
-    /// The text behind the colon.
+    /// Behind the colon: a path, an address or the content itself.
     pub name: String,
 }
 
-/// A line of a table: key and value.
+/// A line of a table that the import can read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableEntry {
-    /// The key, as the file has it.
+    /// As the file has it, not folded.
     pub key: String,
     /// The value.
     pub value: String,
@@ -171,7 +171,7 @@ fn inline(text: &str) -> Vec<TableEntry> {
 /// The purpose of a table: it decides the format of its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// aliases(5).
+    /// aliases(5): values are targets.
     Aliases,
     /// Any other.
     Keys,

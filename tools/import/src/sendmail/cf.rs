@@ -5,13 +5,13 @@
 pub struct CfLine {
     /// The letter: `D`, `C`, `F`, `O`, `K`, `M`, `R` and so on.
     pub code: char,
-    /// The text behind the letter.
+    /// Behind the letter.
     pub value: String,
-    /// The number of the line, counted from 1.
+    /// Counted from 1.
     pub line: usize,
 }
 
-/// A file `sendmail.cf`.
+/// What `sendmail.cf` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cf {
     /// The lines.
@@ -21,7 +21,7 @@ pub struct Cf {
 }
 
 impl Cf {
-    /// Reads a file.
+    /// Reads the file; bytes that are no UTF-8 are replaced.
     pub fn parse(file: &[u8]) -> Self {
         let text = String::from_utf8_lossy(file);
         let mut lines: Vec<CfLine> = Vec::new();
@@ -63,7 +63,7 @@ impl Cf {
         words.collect()
     }
 
-    /// Returns the files of a class.
+    /// Returns the files that a class is read from.
     pub fn class_files(&self, name: &str) -> Vec<String> {
         let lines = self.lines.iter().filter(|line| line.code == 'F');
         let files = lines.filter_map(|line| behind_name(&line.value, name));
@@ -135,7 +135,7 @@ fn behind_name<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.strip_prefix(name).or_else(braced)
 }
 
-/// Returns the value behind `Name=`.
+/// Returns the text behind `Name=`; `None` if it begins otherwise.
 fn value_of<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let (found, value) = text.trim_start().split_once('=')?;
     found.trim().eq_ignore_ascii_case(name).then_some(value.trim())

@@ -111,7 +111,7 @@ struct Converter<'a> {
     relayed: Vec<String>,
     /// Notes about names of `sendmail.mc` or letters of `sendmail.cf`.
     notes: Vec<(&'static str, Verdict)>,
-    /// The lines of virtusertable.
+    /// Key and value of each line of virtusertable.
     virtuals: Vec<(String, String)>,
 }
 
@@ -399,7 +399,7 @@ impl Converter<'_> {
         }
     }
 
-    /// Returns the aliases, each with its targets.
+    /// Returns names and targets from all files of aliases.
     fn alias_lines(&self) -> Vec<(String, String)> {
         let files = self.draft.list("[addresses]", "aliases");
         let files = files.iter().filter_map(|map| self.file(map.strip_prefix("aliases:")?));
@@ -494,7 +494,7 @@ impl Converter<'_> {
         self.draft.push(rule.with("route", "luser-relay"));
     }
 
-    /// Returns the name of the mailer of local mail.
+    /// Returns the mailer for mail on this machine.
     fn local_mailer(&self) -> String {
         let name = self.defined("confLOCAL_MAILER").or_else(|| self.cf.local_mailer());
         name.unwrap_or("local").to_owned()

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 /// A call, such as ``define(`confDOMAIN_NAME', `mx.test')``.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Macro {
-    /// The name.
+    /// Such as `FEATURE`.
     pub name: String,
-    /// The arguments, without quotes.
+    /// Without their quotes.
     pub arguments: Vec<String>,
-    /// The number of the line, counted from 1.
+    /// Counted from 1.
     pub line: usize,
 }
 
@@ -133,7 +133,7 @@ struct Argument {
     is_quoted: bool,
 }
 
-/// Returns the length of a quoted text, with its quotes.
+/// Returns how long a quoted text is, quotes included; they may be nested.
 fn quoted_len(text: &str) -> usize {
     let mut depth = 0usize;
     for (at, c) in text.char_indices() {

@@ -70,7 +70,7 @@ struct Reader<'a> {
     message: QueuedMessage,
     /// `ORCPT=` of the recipient that follows.
     orcpt: Option<Box<str>>,
-    /// The text of the last attempt.
+    /// What the last attempt has brought, in Sendmail's words.
     said: String,
     /// The time of the last attempt, in seconds since 1970.
     tried: u64,

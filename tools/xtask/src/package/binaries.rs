@@ -12,7 +12,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The programs of a release.
+/// Programs that a release contains.
 pub(crate) const PROGRAMS: [&str; 3] = ["postrider", "postrider-import", "postlab"];
 
 /// Variables that would change what the compiler writes.

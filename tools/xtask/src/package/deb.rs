@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The first package of a version.
+/// Revision of the package; raised for another package of one version.
 const REVISION: u32 = 1;
 /// Other names of the binary, each with what the link says: relative, as Debian wants links within /usr.
 const NAMES: [(&str, &str); 4] = [

@@ -59,7 +59,7 @@ pub(crate) fn build(kind: Program, binaries: &Path, out: &Path, epoch: u64) -> R
     Ok(image)
 }
 
-/// The folder of the queue, or of results.
+/// Returns where the image keeps its data.
 fn data(kind: Program) -> String {
     format!("/var/lib/{}", kind.name())
 }

@@ -6,7 +6,7 @@ use crate::{
 };
 use std::{path::Path, process::Command};
 
-/// A program that is packaged.
+/// Which program a package is for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Program {
     Postrider,

@@ -53,7 +53,7 @@ pub(super) struct Trial {
     pub(super) commit: String,
     pub(super) day: String,
     pub(super) seconds: u64,
-    /// The last line of its output, if it failed.
+    /// The last line of the output; `None` if the command succeeded.
     pub(super) failure: Option<String>,
 }
 

@@ -60,7 +60,7 @@ fn leads_somewhere(
     files.contains(&path) && (anchor.is_empty() || anchors.get(&path).is_none_or(has_anchor))
 }
 
-/// Returns a path without `..`.
+/// Resolves `..` in a path without asking the disk.
 fn normal(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {

@@ -48,15 +48,15 @@ const LONGEST: [&str; 9] = [
 /// The programs that are run module by module.
 const BY_MODULE: &str = " --test e2e";
 
-/// A test program.
+/// A test program that cargo has built, or a part of its tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TestProgram {
     /// Arguments of `cargo test` that run it again.
     pub(super) arguments: String,
     executable: PathBuf,
-    /// The directory of its package.
+    /// Directory of its package, where it has to run.
     dir: PathBuf,
-    /// The source, as cargo shows it.
+    /// Path of the source, as cargo shows it.
     source: String,
     /// One of its modules alone, with the names of its tests.
     module: Option<(String, Vec<String>)>,
@@ -136,7 +136,7 @@ impl TestProgram {
         PROOFS.contains(&&*self.name()) || self.arguments.split(' ').nth(1) == Some(SIM)
     }
 
-    /// The words of [`PROOFS`] and [`LONGEST`].
+    /// Returns the name by which [`PROOFS`] and [`LONGEST`] know it.
     pub(super) fn name(&self) -> String {
         match &self.module {
             Some((module, _)) => format!("{} {module}", self.arguments),

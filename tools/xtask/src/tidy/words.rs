@@ -3,7 +3,7 @@
 /// The list; each row has a word or name, the advice, and the paths where the word is still right.
 const LIST: &str = include_str!("../../retired-words.tsv");
 
-/// Paths that are checked.
+/// Files below these paths are checked.
 const CHECKED: [&str; 9] = [
     "crates/",
     "lab/",
@@ -19,7 +19,7 @@ const CHECKED: [&str; 9] = [
 /// The list itself, and this file with its examples.
 const EXEMPT: [&str; 2] = ["tools/xtask/retired-words.tsv", "tools/xtask/src/tidy/words.rs"];
 
-/// A row of the list.
+/// A row of the list of retired words.
 #[derive(Debug)]
 struct Retired {
     pattern: Pattern,

@@ -36,7 +36,7 @@ const SAME: [&str; 9] = [
     "queue",
 ];
 
-/// A statement of a list.
+/// One statement: its verb, with conditions and modifiers in their order.
 #[derive(Debug, Clone, Default)]
 struct Statement {
     verb: String,
@@ -49,7 +49,7 @@ struct Statement {
     is_frozen: bool,
 }
 
-/// A condition, or `endpass`.
+/// A condition or `endpass`; their order matters.
 #[derive(Debug, Clone)]
 enum Part {
     Known(Term),
@@ -401,14 +401,14 @@ fn statement(reader: &Reader<'_>, setting: &Setting, draft: &mut Draft) -> State
     found
 }
 
-/// The report of a file.
+/// Reports statements by the place where an administrator finds them.
 struct Teller<'a> {
     report: &'a mut Report,
     file: &'a str,
 }
 
 impl Teller<'_> {
-    /// The lines of many files are no lines.
+    /// Returns where the statement is; for a configuration of many files, lines mean nothing.
     fn place(&self, statement: &Statement) -> String {
         let (line, list) = &statement.place;
         let line = if self.file.ends_with(".conf") { format!(":{line}") } else { String::new() };

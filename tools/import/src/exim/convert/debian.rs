@@ -7,7 +7,7 @@ use crate::{
 };
 use std::path::Path;
 
-/// An answer, with its line.
+/// One answer of update-exim4.conf.conf.
 struct Answer {
     name: String,
     value: String,

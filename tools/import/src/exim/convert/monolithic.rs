@@ -86,7 +86,7 @@ pub(super) fn of_conf(conf: &Conf, files: &dyn Files, place: &'static str) -> (D
     (converter.draft, converter.report)
 }
 
-/// All main options of Exim 4.96.
+/// Names of all main options of Exim 4.96.
 const OPTIONS: &str = include_str!("../options.txt");
 
 /// Options that need no key.
@@ -104,7 +104,7 @@ const ROUTER_OPTIONS: &str = "driver transport domains route_list route_data dat
     transport_home_directory user group retry_use_local_part caseful_local_part mx_domains self \
     hosts_randomize pass_on_timeout address_data fail_verify rewrite_headers";
 
-/// The same of transports.
+/// Names of the options of transports.
 const TRANSPORT_OPTIONS: &str = "driver protocol hosts port hosts_require_tls hosts_avoid_tls hosts_require_auth hosts_try_auth file \
     directory socket command delivery_date_add envelope_to_add return_path_add maildir_format \
     maildir_tag mbx_format mode user group initgroups mode_fail_narrower create_directory create_file \

@@ -109,7 +109,7 @@ pub(super) fn tell_programs(report: &mut Report, setting: &str, file: &str, cont
     }
 }
 
-/// Returns whether a router refuses all that comes to it.
+/// Returns whether the router refuses everything that comes to it.
 pub(super) fn is_refusal(router: &Driver) -> bool {
     router.option("driver") == "redirect" && router.option("data").to_lowercase().starts_with(":fail:")
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 /// More patterns stand in a file.
 const PATTERNS_MAX: usize = 50;
 
-/// A condition as far as it could be read.
+/// Which patterns a list has, as far as they could be read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct List {
     pub(super) term: Term,

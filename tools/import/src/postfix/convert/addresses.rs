@@ -54,7 +54,7 @@ fn catch_alls(context: &mut Context<'_>, parameter: &str) {
 const BCC: &str =
     "copies are for the addresses that aliases lead to, and no map changes the addresses of copies";
 
-/// The maps of addresses.
+/// Parameters with maps of addresses, and the keys that take them.
 const MAPS: [(&str, &str); 4] = [
     ("alias_maps", "aliases"),
     ("virtual_alias_maps", "virtual"),
@@ -246,7 +246,7 @@ fn with_origin(context: &mut Context<'_>, parameter: &str, item: &str, purpose: 
     Some(format!("{kind}:{name}"))
 }
 
-/// Copies of messages.
+/// Translates the parameters that add copies, such as `sender_bcc_maps`.
 fn copies(context: &mut Context<'_>) {
     let targets = targets::of_rewriting(context);
     let is_stable =

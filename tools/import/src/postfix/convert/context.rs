@@ -12,14 +12,14 @@ use super::{
 use crate::{Draft, Files, Report, Verdict, draft::Section, places::is_domain, report::Effect};
 use std::{collections::HashMap, path::Path};
 
-/// A listener for clients.
+/// A listener that clients connect to.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Door {
-    /// The kind of `[[listen]]`.
+    /// For `kind` of its `[[listen]]`.
     pub(in super::super) kind: &'static str,
-    /// Its restriction lists.
+    /// With the overrides of its service.
     pub(in super::super) lists: Lists,
-    /// The line of its service in `master.cf`.
+    /// In `master.cf`.
     pub(super) line: usize,
 }
 
@@ -38,11 +38,11 @@ pub(in super::super) struct Context<'a> {
     notes: Vec<String>,
     /// What matters most.
     effects: Vec<(Effect, String, String)>,
-    /// The listeners for clients.
+    /// In the order of `master.cf`.
     pub(in super::super) doors: Vec<Door>,
     /// Recipients that rules refuse.
     pub(super) unlisted: Vec<Unlisted>,
-    /// `mynetworks`.
+    /// `mynetworks`, expanded.
     pub(in super::super) networks: Vec<String>,
     /// The domains whose mail everybody may send, as patterns of recipients.
     pub(in super::super) destinations: Vec<String>,
@@ -199,7 +199,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The same for what is no parameter.
+    /// As the function above, for what is no parameter.
     pub(super) fn tell(&mut self, effect: Effect, what: &str, text: String) {
         self.effects.push((effect, what.to_owned(), text));
     }
@@ -261,7 +261,7 @@ impl<'a> Context<'a> {
         items(&value).iter().filter_map(|item| self.map(name, item, purpose)).collect()
     }
 
-    /// Returns the map of one of its tables.
+    /// Converts a table of this parameter, and returns the map for the configuration.
     pub(super) fn map(&mut self, name: &str, item: &str, purpose: Purpose) -> Option<String> {
         let Some(table) = Table::parse(item) else {
             self.missing(name, format!("\"{item}\" is no table"));

@@ -19,7 +19,7 @@ use crate::{
 };
 use std::path::Path;
 
-/// The domains of a parameter.
+/// The domains that a parameter lists or names tables of.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct Domains {
     /// Domains by name.
@@ -32,7 +32,7 @@ pub(in super::super) struct Domains {
     pub(in super::super) excluded: Vec<String>,
     /// Domains that patterns have: Postfix looks up those above a domain in other tables only.
     pub(super) exact: Vec<String>,
-    /// Maps of domains.
+    /// References of maps with further domains.
     pub(in super::super) maps: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ impl Domains {
     }
 }
 
-/// The domains of Postfix's classes.
+/// Domains by Postfix's address classes.
 pub(super) struct Classes {
     /// Domains of this machine, with those of other classes whose mail local(8) gets.
     pub(super) own: Domains,
@@ -100,7 +100,7 @@ pub(super) fn classes(context: &mut Context<'_>) -> Classes {
     Classes { own, aliases, mailboxes, relay, moved }
 }
 
-/// Reads a list of domains.
+/// Reads the domains of a parameter.
 fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
     let mut domains = Domains::default();
     let mut pending: Vec<String> = items(&context.main.value(parameter));

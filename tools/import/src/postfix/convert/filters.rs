@@ -10,12 +10,12 @@ use crate::{
     time::seconds,
 };
 
-/// One milter of a list.
+/// One milter, as `smtpd_milters` names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Milter {
     /// As Postfix names it: `inet:localhost:8891`.
     place: String,
-    /// Its own settings, without `milter_`.
+    /// Settings in braces, without `milter_` in front.
     own: Vec<(String, String)>,
 }
 
@@ -146,7 +146,7 @@ fn is_chrooted(context: &Context<'_>) -> bool {
     services.any(|service| service.is_chrooted)
 }
 
-/// Returns a name that tells which filter it is.
+/// Returns a name for the filter by its address, such as that of a known program.
 fn telling_name(address: &str) -> String {
     let known = match address.rsplit(':').next().unwrap_or_default() {
         "11332" => Some("rspamd"),
@@ -163,7 +163,7 @@ fn telling_name(address: &str) -> String {
     plain_word(name)
 }
 
-/// The other parameters of milters.
+/// Translates the parameters that are for all milters.
 fn settings(context: &mut Context<'_>) {
     let names: Vec<String> = context
         .main

@@ -237,7 +237,7 @@ const PREFIXES: &[(&str, Treatment)] = &[
     ("smtp_sasl_", Note("`login` in the [[route]]")),
 ];
 
-/// The ends of names.
+/// Endings of names that are treated alike.
 const SUFFIXES: &[(&str, Treatment)] = &[
     ("_reject_code", Note("the codes of replies are fixed; a rule can have a reply of its own")),
     ("_service_name", Mapped),
@@ -251,7 +251,7 @@ const SUFFIXES: &[(&str, Treatment)] = &[
     ("_directory", Mapped),
 ];
 
-/// All parameters of Postfix 3.7.
+/// Names of all parameters of Postfix 3.7.
 const PARAMETERS: &str = include_str!("../parameters.txt");
 
 /// Judges what no other part has judged.

@@ -319,7 +319,7 @@ fn port_number(port: &str) -> Option<u16> {
     }
 }
 
-/// Returns the addresses of a listener.
+/// Returns where a service listens, by its host and `inet_interfaces`.
 fn addresses(context: &mut Context<'_>, host: Option<&str>) -> Vec<IpAddr> {
     let (v4, v6) = match &*context.main.value("inet_protocols") {
         "ipv4" => (true, false),

@@ -6,7 +6,7 @@ use crate::{
     time::{cut_unit, seconds},
 };
 
-/// The kind of a number.
+/// What a number means, and so in which unit it is written.
 #[derive(Clone, Copy)]
 enum Kind {
     /// A count, with the least and the largest value that Postrider takes.
@@ -17,9 +17,9 @@ enum Kind {
     Wait(char),
     /// The time in the queue. Zero asks for one attempt.
     Lifetime(char),
-    /// A size in octets.
+    /// Octets.
     Size(u64),
-    /// As it stands.
+    /// Written as it is.
     Text,
 }
 

@@ -13,7 +13,7 @@ use crate::{
     report::Effect,
 };
 
-/// A next hop: the keys of a route.
+/// Where a transport sends mail, in the keys of a route.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Hop {
     /// The host with its port; `next` is the text of Postfix, by which policies of TLS are looked up.
@@ -28,7 +28,7 @@ pub(super) enum Hop {
     Reject(String),
     Discard,
     Pipe(String),
-    /// The mail waits for the administrator.
+    /// The mail is held: an administrator has to release it.
     Hold,
 }
 
@@ -239,7 +239,7 @@ fn of_service(context: &Context<'_>, transport: &str, name: &str) -> Option<Stri
     service_value(context, transport, name).filter(|value| !value.is_empty())
 }
 
-/// The same, empty or not.
+/// As the function above, also if the value is empty.
 fn service_value(context: &Context<'_>, transport: &str, name: &str) -> Option<String> {
     let service = Some(transport.split(':').next().unwrap_or_default()).filter(|name| !name.is_empty());
     let service = service.unwrap_or("smtp");
@@ -253,7 +253,7 @@ pub(super) fn with_tls(context: &mut Context<'_>, section: Section) -> Section {
     section.with("tls", tls_level(&level(context)).unwrap_or("may"))
 }
 
-/// The same for the mail of a sender.
+/// As the function above, for the mail of one sender.
 fn add_hop_for(
     context: &mut Context<'_>,
     mut section: Section,
@@ -332,7 +332,7 @@ fn add_hop_for(
     })
 }
 
-/// Returns the login of a smarthost.
+/// Returns the login for a smarthost from `smtp_sasl_password_maps`.
 fn login(context: &mut Context<'_>, host: &str, sender: Option<&str>) -> Option<crate::draft::Value> {
     context.mapped("smtp_sasl_auth_enable");
     if context.main.value("smtp_sasl_auth_enable") != "yes" {
@@ -431,7 +431,7 @@ fn policy(context: &mut Context<'_>, next: &str) -> Option<String> {
     Some(found.value.split_whitespace().next().unwrap_or_default().to_owned())
 }
 
-/// Returns the entries of the tables of a parameter.
+/// Returns the entries of all tables that a parameter names.
 pub(super) fn entries_of(context: &mut Context<'_>, parameter: &str) -> Vec<TableEntry> {
     let mut entries = Vec::new();
     context.mapped(parameter);

@@ -55,7 +55,7 @@ fn have(set: &HashSet<String>, address: &str) -> bool {
 }
 
 impl Targets {
-    /// Returns whether a table changes an address.
+    /// Returns whether any table has the address, so that it is rewritten.
     pub(super) fn change(&self, address: &str) -> bool {
         have(&self.keys, address)
     }

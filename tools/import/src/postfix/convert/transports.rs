@@ -26,7 +26,7 @@ enum Key {
     Address(String),
     /// Addresses of which a regular expression says more than the domain.
     Addresses(Pattern),
-    /// A regular expression for a domain.
+    /// Domains that match a regular expression.
     Domains(Pattern),
     Domain(String),
     Below(String),
@@ -44,7 +44,7 @@ impl Key {
     }
 }
 
-/// A transport, and the key that has it.
+/// One entry: which mail takes which transport.
 struct Transport {
     key: Key,
     value: String,
@@ -308,7 +308,7 @@ fn defer(context: &mut Context<'_>, transport: &str, domains: &[String]) {
     }
 }
 
-/// A next hop of the addresses of a pattern.
+/// Adds the routes for addresses that match a pattern.
 fn addresses(
     context: &mut Context<'_>,
     pattern: &Pattern,

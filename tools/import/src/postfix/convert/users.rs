@@ -20,10 +20,10 @@ use crate::{
 use mail::Domain;
 use std::collections::HashSet;
 
-/// The recipients that exist in some domains.
+/// Which addresses exist in some domains.
 #[derive(Debug, PartialEq)]
 pub(super) enum Recipients {
-    /// All of them.
+    /// Every address exists.
     Any,
     /// Names, the keys of maps, and every address of some domains.
     Listed { maps: Vec<String>, names: Vec<String>, whole_domains: Vec<String> },

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 /// A key of the table for one kind of look-up.
 struct Entry {
-    /// The key as it stands in the table.
+    /// As the table has it.
     name: String,
     condition: Condition,
     /// What is asked first is smaller: the kind of key, and then its length.
@@ -178,7 +178,7 @@ impl Converter<'_> {
         }
     }
 
-    /// Writes the rules.
+    /// Writes the rules that the access table becomes.
     pub(super) fn access_rules(&mut self, access: Access) {
         let clients = Clients {
             networks: self.draft.list("[relay]", "networks"),

@@ -16,7 +16,7 @@ const NO_MAILER: &str = "write `pipe`, `maildir` or `lmtp` in the [[route]] of t
 const NO_SETTING: &str = "see docs/rules.md, docs/addresses.md and [checks]";
 const NO_RULES: &str = "rule sets have no counterpart: write routes, rules and maps";
 
-/// Names of `define`.
+/// How names of `define` are treated.
 const DEFINED: &Meanings = &[
     (
         "confDOMAIN_NAME LUSER_RELAY CYRUSV2_MAILER_ARGS ALIAS_FILE confTO_QUEUERETURN confTO_QUEUEWARN confMAX_MESSAGE_SIZE \
@@ -60,7 +60,7 @@ const DEFINED: &Meanings = &[
     ("conf*", Missing("see docs/configuration.md for a key")),
 ];
 
-/// Names of `FEATURE`.
+/// How names of `FEATURE` are treated.
 const FEATURES: &Meanings = &[
     (
         "use_cw_file no_default_msa delay_checks nouucp smrsh use_ct_file nocanonify always_add_domain redirect \
@@ -128,7 +128,7 @@ const FEATURES: &Meanings = &[
     ),
 ];
 
-/// Other macros.
+/// How other macros are treated.
 const MACROS: &Meanings = &[
     (
         "VERSIONID OSTYPE MAILER MAILER_DEFINITIONS LOCAL_DOMAIN RELAY_DOMAIN RELAY_DOMAIN_FILE EXPOSED_USER \
