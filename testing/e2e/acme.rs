@@ -17,7 +17,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// The authority and its DNS.
+/// Pebble, an ACME server for tests, with the DNS that it asks.
 struct Pebble {
     children: Vec<Child>,
     /// The command of the authority itself, to start it again.
@@ -26,7 +26,7 @@ struct Pebble {
     directory: String,
     /// The address that the authority visits, whatever the challenge.
     visited: SocketAddr,
-    /// The server that sets records.
+    /// Takes requests to set records.
     dns_management: SocketAddr,
 }
 
@@ -114,7 +114,7 @@ fn until_obtained(daemon: &Postrider) -> Value {
     list(daemon)
 }
 
-/// The only folder below `data/acme`.
+/// Returns the folder of the one account below `data/acme`.
 fn folder(daemon: &Postrider) -> PathBuf {
     let mut all = fs::read_dir(daemon.dir.path().join("data/acme")).unwrap();
     all.next().unwrap().unwrap().path()

@@ -28,7 +28,7 @@ fn config(backend: &str, fast: SocketAddr, slow: SocketAddr) -> String {
     )
 }
 
-/// A message that was accepted.
+/// A message for which a client has read 250.
 #[derive(Debug, Clone)]
 struct Acked {
     id: String,
@@ -114,7 +114,7 @@ fn refused(config: &Path, arguments: &[&str], exit: i32) -> String {
     text(&output.stderr)
 }
 
-/// The one file in a folder.
+/// Returns the only file of a folder.
 fn only_file(dir: &Path) -> PathBuf {
     let files: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(files.len(), 1, "{files:?}");

@@ -31,7 +31,7 @@ fn start(settings: &str) -> (Postrider, NameServer) {
     (daemon, names)
 }
 
-/// Returns the reply to each recipient.
+/// Returns the replies to RCPT, one for each recipient.
 fn replies(daemon: &Postrider, to: &[&str]) -> Vec<String> {
     let mut client = Client::connect(daemon.address).unwrap();
     client.say("MAIL FROM:<x@far.test>").unwrap();

@@ -48,9 +48,9 @@ const LISTENERS: [(&str, &str); 3] = [
     ("\"systemd:submissions\"", "\"198.51.100.1:465\""),
     ("\"systemd:submission\"", "\"198.51.100.1:587\""),
 ];
-/// A client that no configuration names.
+/// No configuration names this client.
 const STRANGER: &str = "203.0.113.9";
-/// The user of the unit.
+/// The user of the systemd unit, and its number.
 const USER: (&str, u32) = ("postrider", 61010);
 
 fn names() -> NameServer {
@@ -346,7 +346,7 @@ fn dovecot_with_tables(machine: &Machine) -> Option<servers::Running> {
     start_dovecot(machine, "")
 }
 
-/// rspamd as its package has it.
+/// Starts rspamd with the configuration of its package; `None` if it is not installed.
 fn rspamd(machine: &Machine) -> Option<servers::Running> {
     let program = "/usr/bin/rspamd";
     if !machine.tree.command("test").args(["-x", program]).status().unwrap().success() {

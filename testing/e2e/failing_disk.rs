@@ -65,7 +65,7 @@ impl Story {
         });
     }
 
-    /// The daemon ends by itself, with 74.
+    /// Waits for the daemon to end by itself, with exit code 74.
     fn ends(mut self) {
         let begun = Instant::now();
         let mut status = None;

@@ -55,7 +55,7 @@ fn spool_files(dir: &Path, ending: &str) -> Vec<std::path::PathBuf> {
     some
 }
 
-/// The segment with mail in it.
+/// Returns the path of the segment with mail in it.
 fn segment_in_use(dir: &Path) -> std::path::PathBuf {
     let has_batch = |path: &std::path::PathBuf| {
         let mut magic = [0; 4];

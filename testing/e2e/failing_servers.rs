@@ -38,7 +38,7 @@ fn daemon(dir: tempfile::TempDir, map: &str) -> Postrider {
     Postrider::start_in(dir, free_address(), &text)
 }
 
-/// The reply to RCPT.
+/// Returns the reply to RCPT for this user.
 fn rcpt(daemon: &Postrider, user: &str) -> String {
     let mut client = Client::connect(daemon.address).unwrap();
     client.say("MAIL FROM:<sender@far.test>").unwrap();

@@ -63,7 +63,7 @@ impl Planned {
         self.folder.join("socket")
     }
 
-    /// A section of the configuration.
+    /// Returns a `[filter.NAME]` for this filter.
     fn section(&self, name: &str, more: &str) -> String {
         format!("[filter.{name}]\nmilter = \"unix:{}\"\n{more}", self.socket().display())
     }

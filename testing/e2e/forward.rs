@@ -20,9 +20,9 @@ use std::{
 const SERVER: &str = "198.51.100.1:25";
 const NEXT_HOP: &str = "203.0.113.21:25";
 
-/// The first of the users.
+/// Of the first user; the others follow.
 const UID: u32 = 2001;
-/// The user of the daemon.
+/// Number of the daemon's user.
 const DAEMON: u32 = 61010;
 
 /// A user: the name, and what is in the home: the text of the file, its mode, and who has it if that is somebody else.

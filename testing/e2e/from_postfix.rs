@@ -28,7 +28,7 @@ use std::{
     sync::atomic::{AtomicU8, Ordering},
 };
 
-/// The next hops of one program.
+/// Where one of the two programs sends mail.
 struct Hops {
     hub: Sink,
     local: Sink,
@@ -83,7 +83,7 @@ fn in_maildirs(daemon: &Postrider, subject: &str) -> BTreeSet<String> {
     arrivals
 }
 
-/// The other servers that both programs ask.
+/// What both programs ask or deliver to alike.
 struct World {
     dir: tempfile::TempDir,
     names: NameServer,
@@ -269,7 +269,7 @@ fn start_postfix(world: &World, set_up: &SetUp, hops: &Hops, dir: &Path) -> Opti
     Postfix::start(dir, &(frame + &main), &options, &[("resolv.conf", &resolver), ("hosts", hosts)])
 }
 
-/// Starts Postrider with a set-up.
+/// Starts Postrider with the configuration of a set-up.
 fn start_postrider(world: &World, set_up: &SetUp, hops: &Hops) -> (Postrider, SocketAddr) {
     let (dir, address) = (tempfile::tempdir().unwrap(), free_address());
     for (name, text) in FILES {
@@ -332,7 +332,7 @@ fn subject(set_up: &SetUp, index: usize) -> String {
 /// The configuration of Postrider that is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
-    /// The file of the document.
+    /// As the document has it.
     ByHand,
     /// The file that `postrider import` makes of Postfix's.
     ByImport,

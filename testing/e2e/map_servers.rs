@@ -48,7 +48,7 @@ impl Folder {
             .unwrap()
     }
 
-    /// The value of a key; none if there is none.
+    /// Runs `postrider map query`; `None` if the map does not have the key.
     fn query(&self, key: &str) -> Option<String> {
         let output = self.map(&["query", "map:a", key]);
         let said = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();

@@ -27,7 +27,7 @@ const COUNT: usize = 125;
 pub(crate) struct SetUp {
     name: &'static str,
     files: Vec<(&'static str, String)>,
-    /// Domains of the recipients.
+    /// Domains that recipients are in.
     domains: &'static [&'static str],
 }
 

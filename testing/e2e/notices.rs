@@ -42,7 +42,7 @@ fn mail_of(daemon: &Postrider, user: &str, count: usize) -> Vec<String> {
     all
 }
 
-/// The first line of a field.
+/// Returns the first line of the field's value; empty without the field.
 fn field<'t>(text: &'t str, name: &str) -> &'t str {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).unwrap_or_default()
 }
@@ -131,7 +131,7 @@ fn a_list_with_an_owner_sends_its_own_mail_and_the_owner_gets_the_bounces() {
     );
 }
 
-/// A route for everything that is not local.
+/// Returns routes by which everything that is not local goes to the sink.
 fn route_far(sink: &Sink) -> String {
     let own = "[[route]]\ndomains = [\"mx.test\", \"localhost\"]\nmaildir = \"data/mail/{local}\"\n";
     format!("{own}{}", sink.route())

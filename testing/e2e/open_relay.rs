@@ -50,7 +50,7 @@ enum Session {
     ListedXclient,
     ListedXclientWithALogin,
     ListedProxy,
-    /// A source that may relay changes no right.
+    /// XFORWARD from a peer that is listed: the source that it names may relay, and that changes no right.
     ListedXforward,
 }
 

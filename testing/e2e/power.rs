@@ -149,7 +149,7 @@ fn described(text: &str) -> Vec<PathBuf> {
     parts.filter_map(|part| Some(PathBuf::from(part.split_once('>')?.0))).collect()
 }
 
-/// A folder, and what was recorded in it.
+/// A folder for one daemon, and the calls that were recorded in it.
 struct Scene {
     dir: TempDir,
     faults: Faults,
@@ -186,7 +186,7 @@ impl Scene {
         command
     }
 
-    /// A daemon that is recorded.
+    /// Starts a daemon whose system calls are recorded.
     fn serve(&self) -> Recorded {
         let child = self.traced(&["serve"]).stderr(Stdio::null()).spawn().unwrap();
         let recorded = Recorded { child, config: self.dir.path().join("postrider.toml") };
@@ -401,7 +401,7 @@ fn survives(story: Story) {
     }
 }
 
-/// A test that cannot fail proves nothing.
+/// Checks that the story fails if a call does nothing: a test that cannot fail proves nothing.
 fn is_noticed(story: Story, call: &'static str, which: &'static str) {
     if let Some(survived) = story(Some((call, which))) {
         println!("{which}: {}", survived.expect_err("mail survived although a sync was left out"));

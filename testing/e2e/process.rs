@@ -24,7 +24,7 @@ use std::{
 use tempfile::TempDir;
 
 const LOG: &str = "[log]\nfile = \"mail.log\"\n";
-/// A user that no other process has.
+/// Number of a user that no other process has.
 const DAEMON: u32 = 12_345;
 const NOBODY: u32 = 65_534;
 
@@ -37,7 +37,7 @@ fn is_root() -> bool {
     is_root
 }
 
-/// A folder that all users can enter.
+/// Makes a folder that every user can enter.
 fn open_dir() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();

@@ -23,7 +23,7 @@ struct Server {
     daemon: Postrider,
     /// Without logins.
     plain: SocketAddr,
-    /// With STARTTLS.
+    /// The port with STARTTLS.
     submission: SocketAddr,
     /// With TLS from the first octet.
     wrapped: SocketAddr,
@@ -396,7 +396,7 @@ fn postfix_delivers() {
     }
 }
 
-/// A daemon that sends everything to Postfix.
+/// Starts a daemon that sends everything to this Postfix.
 fn to_postfix(postfix: &Postfix, keys: &str) -> Postrider {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("secret"), "secret\n").unwrap();

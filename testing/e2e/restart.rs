@@ -19,7 +19,7 @@ const LOG: &str = "";
 const DIRECTORIES: &str = "backend = \"queue-dirs\"\ndirectories = 2\n";
 const SLOW_RETRY: &str = "[queue]\nretry_min = \"1h\"\nretry_max = \"1h\"\n";
 
-/// The spool of a daemon that does not run.
+/// Opens the spool of a daemon that does not run.
 fn spool(dir: &Path, backend: &str) -> Box<dyn Spool> {
     let path = dir.join("data/spool");
     let mut spool: Box<dyn Spool> = if backend == LOG {

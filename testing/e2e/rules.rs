@@ -427,7 +427,7 @@ fn a_real_greylisting_server_is_asked() {
     crate::common::record::seen("postgrey", "asked at RCPT about a new client", "450 4.x.x: greylisted");
 }
 
-/// A program that ends with its test.
+/// Ends a program when it is dropped.
 struct Ended(Child);
 
 impl Drop for Ended {

@@ -29,7 +29,7 @@ impl Issuer {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// Listens on TCP.
+    /// Listens on a free port, and answers every request.
     fn listen(self: &Arc<Self>) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (own, address) = (self.clone(), listener.local_addr().unwrap());
@@ -42,7 +42,7 @@ impl Issuer {
         address
     }
 
-    /// Reads a request, and answers it.
+    /// Reads one request, and answers it.
     fn answer(&self, stream: impl Read + Write) {
         let mut reader = BufReader::new(stream);
         let (mut head, mut line) = (HashMap::new(), String::new());

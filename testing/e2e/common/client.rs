@@ -57,7 +57,7 @@ impl Client {
         Ok((code, last.clone()))
     }
 
-    /// The lines of a whole reply.
+    /// Reads a whole reply, and returns its lines.
     pub fn lines(&mut self) -> io::Result<Vec<String>> {
         let mut lines = Vec::new();
         loop {

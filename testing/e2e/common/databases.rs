@@ -11,7 +11,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// A program that ends with the test.
+/// Ends a program when it is dropped.
 pub struct Background(pub Child);
 
 impl Drop for Background {
@@ -226,7 +226,7 @@ impl Postgres {
         self.dir.path().join(format!(".s.PGSQL.{}", self.address.port()))
     }
 
-    /// The connection over the Unix socket.
+    /// Returns the connection over the Unix socket, as `connection` of a map.
     pub fn here(&self) -> String {
         let (dir, port) = (self.dir.path().display(), self.address.port());
         format!("host={dir} port={port} user=mail dbname=postgres")
@@ -338,7 +338,7 @@ impl MariaDb {
         &self.socket
     }
 
-    /// The connection over the Unix socket.
+    /// Returns the connection over the Unix socket, as `connection` of a map.
     pub fn here(&self) -> String {
         format!("mysql://mail@localhost/mail?socket={}", self.socket().display())
     }
@@ -356,7 +356,7 @@ fn libraries_of<'c>(program: &Command, command: &'c mut Command) -> &'c mut Comm
 pub struct Slapd {
     pub dir: tempfile::TempDir,
     pub address: SocketAddr,
-    /// The port with TLS.
+    /// The address with TLS.
     pub tls: SocketAddr,
     pub process: Background,
 }

@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeSet, fmt};
 
-/// The words of one client.
+/// What one client says from EHLO to its recipients.
 #[derive(Clone, Copy)]
 pub struct Envelope {
     /// Name and address of the client; none: this machine.
     pub client: Option<(&'static str, &'static str)>,
     pub hello: &'static str,
     pub tls: bool,
-    /// The response of AUTH PLAIN.
+    /// The initial response of AUTH PLAIN, in base64.
     pub login: Option<&'static str>,
     pub from: &'static str,
     pub parameters: &'static str,

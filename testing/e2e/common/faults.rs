@@ -69,7 +69,7 @@ impl Faults {
         self.orders().join(call).exists()
     }
 
-    /// The call works again.
+    /// Lets the call work again.
     pub fn withdraw(&self, call: &str) {
         fs::remove_file(Path::new(&self.orders()).join(call)).unwrap();
     }

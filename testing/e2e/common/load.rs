@@ -11,7 +11,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// Messages of each test.
+/// Messages that each test sends.
 pub const MESSAGES: usize = 1000;
 /// Clients that send them.
 pub const CLIENTS: usize = 4;

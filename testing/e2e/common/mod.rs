@@ -148,7 +148,7 @@ impl Postrider {
         counters[column].as_u64().unwrap_or_else(|| panic!("no {column} in {said}"))
     }
 
-    /// The delivery log, if it is in `mail.log`.
+    /// Returns the events in `mail.log`; none if there is no such file.
     pub fn log(&self) -> Vec<serde_json::Value> {
         let text = fs::read_to_string(self.dir.path().join("mail.log")).unwrap_or_default();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
@@ -195,7 +195,7 @@ impl Postrider {
         self.child.try_wait().unwrap()
     }
 
-    /// SIGTERM; its exit status.
+    /// Sends SIGTERM, and returns the folder with the exit status.
     pub fn stop(mut self) -> (TempDir, std::process::ExitStatus) {
         self.signal(rustix::process::Signal::TERM);
         let status = self.child.wait().unwrap();

@@ -9,7 +9,7 @@ use std::{
     thread::JoinHandle,
 };
 
-/// A record of the server.
+/// What the name server answers for a name.
 #[derive(Debug, Clone)]
 pub enum Record {
     Mx(u16, &'static str),
@@ -92,7 +92,7 @@ fn answer(query: &[u8], records: &[(&'static str, Record)]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Returns the type and the data of a record.
+/// Returns a record's type and its data in wire form.
 fn data(record: &Record) -> (u16, Vec<u8>) {
     match record {
         Record::A(address) => (1, address.octets().to_vec()),

@@ -134,7 +134,7 @@ impl Postfix {
         assert!(child.wait().unwrap().success(), "{}", self.log());
     }
 
-    /// Returns the first process of the namespace.
+    /// Returns the process with number 1 in the namespace.
     fn first_process(&self) -> i32 {
         let pid = self.child.id();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();

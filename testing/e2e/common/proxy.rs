@@ -15,15 +15,15 @@ use std::{
 /// Treatment of a reply or of a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Treatment {
-    /// Passing on.
+    /// Octets are passed on.
     Passed,
-    /// Closing of the connection.
+    /// The connection is closed.
     Closed,
     /// Passing on of a part, and closing of the connection.
     Cut,
     /// Other octets in its place.
     Replaced,
-    /// Nothing.
+    /// Octets are kept back.
     Withheld,
 }
 
@@ -41,7 +41,7 @@ const TREATMENTS: [Treatment; 9] = [
 /// Replies and connections that have the same treatment, one behind the other.
 const SPELL: usize = 16;
 
-/// The address of the server.
+/// Where the server is that the proxy connects to.
 #[derive(Debug, Clone)]
 pub enum Upstream {
     Tcp(SocketAddr),
@@ -100,7 +100,7 @@ impl State {
     }
 }
 
-/// A proxy on a port.
+/// Passes connections on to a server, or interferes with them.
 pub struct Proxy {
     pub address: SocketAddr,
     state: Arc<State>,

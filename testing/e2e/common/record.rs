@@ -15,7 +15,7 @@ pub fn seen(program: &str, tried: &str, what: &str) {
 const DKIMPY_VERSION: &str = "import importlib.metadata; print(importlib.metadata.version('dkimpy'))";
 const SCRAMP_VERSION: &str = "import importlib.metadata; print(importlib.metadata.version('scramp'))";
 
-/// Returns the version that a program says it has.
+/// Asks a program for its version.
 fn version(program: &str) -> Option<String> {
     let (command, arguments): (Command, &[&str]) = match program {
         "Postfix" => (super::program("postconf")?, &["-h", "-d", "mail_version"]),

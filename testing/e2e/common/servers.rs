@@ -54,7 +54,7 @@ pub fn dovecot_auth(dir: &Path) -> Option<Running> {
     Some(running)
 }
 
-/// A program that ends with the test.
+/// Ends a server when it is dropped.
 pub struct Running(pub Child);
 
 impl Drop for Running {

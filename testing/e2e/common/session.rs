@@ -17,7 +17,7 @@ impl<T: Read + Write> Stream for T {}
 
 struct Session {
     stream: Box<dyn Stream>,
-    /// The lines of the last reply.
+    /// Of the last reply, without their ends.
     lines: Vec<String>,
 }
 
@@ -74,7 +74,7 @@ pub fn send(address: SocketAddr, tls: bool, ca: &str, envelope: &Envelope, subje
     send_over(stream, tls.then_some(ca), envelope, envelope.client, subject)
 }
 
-/// Sends an envelope from the address of its client.
+/// Sends the message from the address that the envelope's client has; returns the replies.
 pub fn send_from(address: SocketAddr, envelope: &Envelope, subject: &str) -> Vec<String> {
     let stream = connect_from(envelope.client.map_or("127.0.0.1", |(_, client)| client), address);
     send_over(stream, None, envelope, None, subject)

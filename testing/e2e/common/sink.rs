@@ -10,7 +10,7 @@ use std::{
     thread::JoinHandle,
 };
 
-/// A message as it arrived.
+/// A message that a sink has taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
     pub from: String,
@@ -47,7 +47,7 @@ impl Sink {
         Self::listen(TcpListener::bind("127.0.0.1:0").unwrap(), script)
     }
 
-    /// One at an address of `free_address`.
+    /// Listens at an address that `free_address` gave.
     pub fn at(address: SocketAddr, script: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
         Self::listen(super::ports::listen(address), script)
     }
@@ -93,7 +93,7 @@ impl Sink {
         self.kept.transactions.load(Ordering::Relaxed)
     }
 
-    /// A route for everything to this sink.
+    /// Returns a route by which all mail goes to this sink.
     pub fn route(&self) -> String {
         format!("[[route]]\ndomains = [\"*\"]\nsmarthost = \"{}\"\ntls = \"off\"\n", self.address)
     }

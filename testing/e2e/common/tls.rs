@@ -17,10 +17,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// An authority for clients.
+/// An authority that signs certificates of clients.
 pub struct Authority(Issuer<'static, KeyPair>);
 
-/// A client's certificate with its key.
+/// A certificate of a client, with its key.
 pub struct Certified {
     pub certificate: CertificateDer<'static>,
     pub key: KeyPair,
@@ -102,7 +102,7 @@ pub fn client_config(shown: Option<&Certified>) -> Arc<ClientConfig> {
     })
 }
 
-/// A client over TLS.
+/// A client that speaks through TLS.
 pub struct Client {
     reader: BufReader<StreamOwned<ClientConnection, TcpStream>>,
 }
@@ -156,7 +156,7 @@ impl Client {
         self.reader.get_ref().conn.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    /// The server's certificate.
+    /// Returns the certificate that the server has shown, in DER.
     pub fn certificate(&self) -> Vec<u8> {
         self.reader.get_ref().conn.peer_certificates().unwrap()[0].to_vec()
     }

@@ -8,7 +8,7 @@ use aws_lc_rs::{
 };
 use data_encoding::BASE64;
 
-/// Domains of customers.
+/// Customers, each with a domain and a key.
 const DOMAINS: usize = 1000;
 
 #[test]

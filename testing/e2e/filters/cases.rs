@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 /// What a client says.
 pub(super) enum Say {
-    /// A command.
+    /// A command, without its CRLF.
     Line(String),
     /// Content, without its last line; left out when DATA was refused.
     Content(Vec<u8>),
 }
 
-/// A session, and what the filter does.
+/// What a client says, and how the filter answers.
 pub(super) struct Case {
     pub(super) name: String,
     /// See `planned.c`.
@@ -22,7 +22,7 @@ fn line(text: impl Into<String>) -> Say {
     Say::Line(text.into())
 }
 
-/// A message in a session that has begun.
+/// Returns the commands of one message in a session that has begun.
 fn message(from: &str, to: &[&str], content: &[u8]) -> Vec<Say> {
     let mut session = vec![line(format!("MAIL FROM:<{from}>"))];
     session.extend(to.iter().map(|to| line(format!("RCPT TO:<{to}>"))));
@@ -34,7 +34,7 @@ fn hello() -> Say {
     line("EHLO client.test")
 }
 
-/// A session with one message.
+/// Returns the commands of a session with one message.
 fn session(from: &str, to: &[&str], content: &[u8]) -> Vec<Say> {
     let mut session = vec![hello()];
     session.extend(message(from, to, content));

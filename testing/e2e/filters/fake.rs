@@ -9,7 +9,7 @@ use std::{
     thread::JoinHandle,
 };
 
-/// A packet from the server.
+/// A packet that the server has sent to the filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) kind: u8,
@@ -95,7 +95,7 @@ impl Drop for Fake {
     }
 }
 
-/// A packet on the wire.
+/// Returns a packet as it is sent.
 pub(super) fn packet(kind: u8, data: &[u8]) -> Vec<u8> {
     let length = u32::try_from(data.len() + 1).unwrap().to_be_bytes();
     [&length, &[kind][..], data].concat()

@@ -19,13 +19,13 @@ const ALIASES: &str = "one@alias.test real@b.test\ntwo@alias.test x@b.test, y@b.
 /// What is compared.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
-    /// Replies, one to a command.
+    /// One for each command.
     replies: Vec<String>,
     /// What the filter was told.
     told: Vec<String>,
     /// Messages at the next hop.
     arrived: Vec<String>,
-    /// Messages that are held.
+    /// Messages that a filter has put on hold.
     held: usize,
 }
 
@@ -154,7 +154,7 @@ fn told(filter: &Planned) -> Vec<String> {
     told
 }
 
-/// A server with a filter and a next hop.
+/// Postfix with a filter and a next hop, to be compared with.
 struct Theirs {
     postfix: Postfix,
     filter: Planned,

@@ -24,7 +24,7 @@ fn shown(filter: &Fake) -> usize {
     filter.packets().iter().filter(|packet| packet.kind == b'E').count()
 }
 
-/// Returns the macros of a command, by name.
+/// Returns the macros that came with a command, by name.
 fn macros(packets: &[Packet], command: u8) -> BTreeMap<String, String> {
     let of_command = packets.iter().filter(|packet| packet.kind == b'D' && packet.data[0] == command);
     let mut all = BTreeMap::new();
@@ -48,7 +48,7 @@ fn body(packets: &[Packet]) -> Vec<u8> {
     packets.iter().filter(|packet| packet.kind == b'B').flat_map(|packet| packet.data.clone()).collect()
 }
 
-/// A filter that edits each message.
+/// Has the filter answer each message with these edits.
 fn edits(filter: &Fake, edits: &[Vec<u8>]) {
     let edits = edits.concat();
     filter.act(move |packet| match packet.kind {

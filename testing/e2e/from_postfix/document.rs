@@ -3,7 +3,7 @@
 use crate::common::envelopes::Difference;
 use std::{collections::BTreeSet, fs};
 
-/// A set-up, beside each other.
+/// One set-up in the words of both programs.
 #[derive(Debug)]
 pub(crate) struct SetUp {
     pub(crate) number: usize,
@@ -11,7 +11,7 @@ pub(crate) struct SetUp {
     pub(crate) postrider: String,
 }
 
-/// The document.
+/// What the document says of all set-ups.
 pub(crate) struct Document {
     pub(crate) set_ups: Vec<SetUp>,
     pub(crate) explained: BTreeSet<Difference>,

@@ -83,7 +83,7 @@ pub(crate) fn mixed(set_up: usize, count: usize) -> Vec<Envelope> {
     parts.mixed(set_up, count)
 }
 
-/// Returns the envelopes of a set-up.
+/// Returns the envelopes that a set-up is tried with.
 pub(crate) fn of(set_up: usize) -> Vec<Envelope> {
     let (forms, special): (_, &[Envelope]) = match set_up {
         1 => (

@@ -23,7 +23,7 @@ struct Session<'s> {
 }
 
 impl Session<'_> {
-    /// Returns the reply to a recipient.
+    /// Sends RCPT, and returns the reply.
     fn ask(&mut self, recipient: &str) -> String {
         let is_new = self.open.is_none();
         let (stream, begin) = self.open.get_or_insert_with(|| {
@@ -72,7 +72,7 @@ fn reply(stream: &mut BufReader<TcpStream>) -> String {
     }
 }
 
-/// Returns the recipients of a session.
+/// Returns the recipients that a session tries.
 fn recipients(set_up: &SetUp) -> impl Iterator<Item = String> {
     let domains = set_up.domains.iter();
     domains.flat_map(|domain| NAMES.iter().map(move |name| format!("{name}@{domain}")))
@@ -110,7 +110,7 @@ pub(crate) struct Asked<'s> {
     pub(crate) envelope: &'s str,
     /// The recipients that the client named before, in the same session.
     pub(crate) before: &'s [String],
-    /// The tables of the set-up.
+    /// Files of tables, by name.
     pub(crate) files: &'s [(&'static str, String)],
 }
 

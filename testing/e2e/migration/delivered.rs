@@ -23,27 +23,27 @@ use std::{
     path::Path,
 };
 
-/// A setting that a site may have.
+/// A parameter that a generated site may have.
 struct Rule {
     name: &'static str,
-    /// One set in so many has it.
+    /// The share of sites that have it: one in so many.
     one_in: usize,
     form: Form,
 }
 
 enum Form {
-    /// One of these values.
+    /// Takes one of these values.
     One(&'static [&'static str]),
-    /// A list of names, files and tables.
+    /// Takes a list of names, files and tables.
     Names(&'static [&'static str]),
     /// Tables with these keys and values.
     Map(&'static [&'static str], &'static [&'static str]),
-    /// A table of these networks.
+    /// Takes a table of some of these networks.
     Networks(&'static [&'static str]),
 }
 use Form::{Map, Names, Networks, One};
 
-/// Kinds of tables.
+/// Types of tables that are generated.
 const KINDS: [&str; 9] =
     ["texthash", "proxy:texthash", "hash", "inline", "regexp", "pcre", "sqlite", "pgsql", "mysql"];
 
@@ -275,7 +275,7 @@ const DOMAINS: &[&str] = &[
     "sub.example.org",
     "nowhere.example",
 ];
-/// Envelopes for each set.
+/// Envelopes that each site is tried with.
 const ENVELOPES: usize = 40;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -365,7 +365,7 @@ impl Set {
         Self { envelopes: envelopes.collect(), settings }
     }
 
-    /// Writes the settings.
+    /// Writes the configuration and its tables.
     fn write(&self, Bench { machine, postgres, mariadb, .. }: &Bench) {
         let mut text = String::new();
         let mut files = 0;
@@ -521,7 +521,7 @@ struct Bench {
     world: World,
     postgres: Option<Postgres>,
     mariadb: Option<MariaDb>,
-    /// The number of comparisons so far.
+    /// Comparisons so far.
     round: usize,
 }
 

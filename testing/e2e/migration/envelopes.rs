@@ -10,7 +10,7 @@ const BAD: Envelope = Envelope { client: Some(("bad.net.example", "192.0.2.66"))
 pub(crate) const USUAL: &[&str] =
     &["mx.test", "localhost", "example.com", "far.example", "sub.example.org", "nowhere.example", "MX.Test"];
 
-/// Returns the envelopes of a set-up.
+/// Returns `count` envelopes for a set-up.
 pub(crate) fn of(set_up: usize, domains: &'static [&'static str], count: usize) -> Vec<Envelope> {
     let parts = Parts {
         clients: &[HERE, NEAR, FAR, FAR, BAD],

@@ -198,7 +198,7 @@ fn condition(choices: &mut Choices, is_inner: bool) -> String {
     }
 }
 
-/// Returns statements.
+/// Returns random statements of an access control list.
 fn statements(choices: &mut Choices, count: usize, is_inner: bool) -> String {
     let mut acl = String::new();
     let end = choices.below(count);
@@ -272,7 +272,7 @@ pub(crate) fn generated(seed: u64) -> SetUp {
     }
 }
 
-/// Exim on a machine.
+/// An Exim that runs on a machine.
 pub(crate) struct Exim(Running);
 
 impl Other for Exim {

@@ -168,7 +168,7 @@ fn key(word: &str) -> &str {
     word.rsplit(':').next().unwrap_or_default().trim_start_matches("*.")
 }
 
-/// Returns whether a pattern of domains is for a domain.
+/// Returns whether a pattern of the configuration has the domain.
 fn covers(pattern: &str, domain: &str) -> bool {
     match pattern {
         "*" | "." => true,

@@ -37,7 +37,7 @@ impl Dice {
     }
 }
 
-/// Returns a number from the environment.
+/// Reads a number from a variable of the environment; `None` without it.
 pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -415,7 +415,7 @@ const BASE: &str = "myhostname = mx.test\nmydestination = mx.test\nlocal_recipie
 
 /// An envelope that the two programs answer differently.
 struct Difference {
-    /// The number of the session.
+    /// Counted from the first session.
     session: usize,
     /// The envelope, Postfix's reply, and Postrider's.
     words: [String; 3],

@@ -12,7 +12,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Aliases of each machine.
+/// Content of the aliases that each machine has.
 const ALIASES: &str = "mailer-daemon: postmaster\npostmaster: root\nhostmaster: root\nabuse: postmaster\nroot: joe\n\
                        sales: ann, bob@far.example\ninfo: sales\n";
 
@@ -22,7 +22,7 @@ pub(crate) struct Machine {
     pub(crate) tree: Tree,
 }
 
-/// A program that ends with the test.
+/// Ends a program when it is dropped.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
@@ -201,7 +201,7 @@ pub(crate) struct Imported<'s> {
 }
 
 impl Imported<'_> {
-    /// Waits until all is delivered.
+    /// Waits until the queue is empty.
     pub(crate) fn wait_until_idle(&self) {
         let file = self.file.display().to_string();
         until("Postrider has delivered all", || {

@@ -16,7 +16,7 @@ use std::{
 
 const USERS: [(&str, u32); 2] = [("postfix", 64321), ("postdrop", 64322)];
 
-/// Returns the set-ups.
+/// Returns the set-ups that are tried.
 pub(crate) fn set_ups() -> Vec<SetUp> {
     // The address of the listener and the log are those of the test.
     let own = "inet_interfaces = 198.51.100.1\nmaillog_file = /var/log/postfix.log\n";
@@ -52,7 +52,7 @@ pub(crate) fn set_ups() -> Vec<SetUp> {
     vec![SetUp { name: "Debian: internet site", files, domains: super::envelopes::USUAL }, gateway]
 }
 
-/// Postfix on a machine.
+/// A Postfix that runs on a machine.
 pub(crate) struct Postfix {
     stop: Command,
     _running: Running,

@@ -35,7 +35,7 @@ fn set_up(
     SetUp { name, files: std::iter::once(("mail/more.mc", more.to_owned())).chain(files).collect(), domains }
 }
 
-/// Returns the set-ups.
+/// Returns the set-ups that are tried.
 pub(crate) fn set_ups() -> Vec<SetUp> {
     let relayed =
         &["example.org", "mx.test", "far.example", "sub.example.org", "localhost", "partner.example"];
@@ -180,7 +180,7 @@ const RECIPIENTS: [&str; 8] = [
     "example.org",
 ];
 
-/// Domains of recipients.
+/// Domains that recipients are in.
 const DOMAINS: &[&str] = &[
     "mx.test",
     "example.com",
@@ -296,7 +296,7 @@ pub(crate) fn generated(seed: u64) -> SetUp {
     }
 }
 
-/// Sendmail on a machine.
+/// A Sendmail that runs on a machine.
 pub(crate) struct Sendmail(Running);
 
 impl Other for Sendmail {

@@ -95,10 +95,10 @@ pub(crate) fn names() -> NameServer {
     NameServer::start(UdpSocket::bind("127.0.0.53:53").unwrap(), NAMES)
 }
 
-/// The provider of a smarthost.
+/// Address of the provider whose smarthost some sites use.
 const ISP: &str = "203.0.113.30:587";
 
-/// The other hosts.
+/// Every host that the machine can reach.
 pub(crate) struct World {
     _names: NameServer,
     sinks: Vec<(&'static str, Sink)>,

@@ -35,20 +35,20 @@ impl Random {
     }
 }
 
-/// A place where mail ends.
+/// Where mail can end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Place {
-    /// A Maildir, which the daemon writes.
+    /// A Maildir that the daemon writes.
     Maildir,
     /// An mbox, which a writer of the helper appends to.
     Mbox,
-    /// An mbox that an alias names.
+    /// The mbox of an alias.
     Archive,
-    /// A program.
+    /// The standard input of a program.
     Program,
-    /// The next hop.
+    /// Another server.
     NextHop,
-    /// The sender has a notification.
+    /// It failed, and the sender has a notification.
     Sender,
 }
 

@@ -106,7 +106,7 @@ const RECIPIENTS: usize = 3;
 
 struct Run {
     connection: Connection,
-    /// Messages.
+    /// Messages whose transactions were begun.
     begun: u64,
     /// Number of outcomes that were reported for each recipient of each message.
     settled: Vec<u32>,

@@ -51,7 +51,7 @@ fn spell(bytes: &[u8]) -> Vec<u8> {
 const ENVELOPE: &str = "postrider-message 1 0000000000001\narrived 99\norigin text=x\nfrom path=a@b body=7bit\n\
                         to path=c@d\nto path=e@f\nfacts\ncontent 6 00000000\naccepted\n";
 
-/// An envelope file.
+/// Reads bytes as an envelope file.
 pub fn spool_envelope(bytes: &[u8]) {
     let spelt = spell(bytes);
     for file in [bytes, &spelt, &[ENVELOPE.as_bytes(), &spelt].concat()] {
@@ -67,7 +67,7 @@ pub fn spool_totals(bytes: &[u8]) {
     spool::fuzz::directory_totals(&format!("postrider-totals 1{numbers}"));
 }
 
-/// An intent.
+/// Reads bytes as an intent.
 pub fn spool_intent(bytes: &[u8]) {
     let spelt = spell(bytes);
     for file in [bytes, &spelt, &[b"postrider-intent 1 0000000000000001\n", &spelt[..]].concat()] {

@@ -255,7 +255,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Chooses one of the connections that fit.
+    /// Chooses one of the connections that fit; `None` if none does.
     fn connection(&mut self, fits: impl Fn(&Connection) -> bool) -> Option<ConnectionId> {
         let choice = usize::from(self.byte());
         let fitting: Vec<_> =

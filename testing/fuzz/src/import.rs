@@ -48,7 +48,7 @@ pub fn exim_queue(bytes: &[u8]) {
     }
 }
 
-/// The files of a message of Sendmail.
+/// Reads bytes as the files of a message of Sendmail.
 pub fn sendmail_queue(bytes: &[u8]) {
     let framed = [b"V8\nT1\n", bytes, b"\n.\n"].concat();
     for control in [bytes, &framed] {

@@ -339,7 +339,7 @@ pub fn header_edit(bytes: &[u8]) {
     }
 }
 
-/// Every line has a code and ends in CRLF.
+/// Checks that every line of the replies has a code and ends in CRLF.
 fn well_formed(output: &[u8]) {
     let text = std::str::from_utf8(output).expect("replies are UTF-8");
     for line in text.split_inclusive("\r\n") {

@@ -7,7 +7,7 @@ use ::maps::{
 use rewrite::{Target, TargetList};
 use std::{fs::File, io::Write as _};
 
-/// Each fault has a place inside the file.
+/// Checks that a fault has a place inside the file.
 fn place(file: &str, fault: &FileFault) {
     assert!((1..=file.lines().count() + 1).contains(&fault.line) && fault.column > 0, "{fault}");
     assert!(!fault.what.is_empty());

@@ -66,7 +66,7 @@ pub fn milter_answers(bytes: &[u8]) {
     packets(&out);
 }
 
-/// The octets of a filter.
+/// What a filter answers, taken from the input.
 struct Answers<'a> {
     wire: &'a [u8],
     size: usize,

@@ -71,7 +71,7 @@ fn compose(texts: &Texts) {
     }
 }
 
-/// Pieces of a file.
+/// From which files of templates are put together.
 const PIECES: [&str; 24] = [
     "[failed]\n",
     "[delayed]\n",
