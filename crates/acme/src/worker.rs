@@ -60,7 +60,7 @@ pub struct Worker {
     shared: Arc<Shared>,
     /// The renewal that the authority suggested, and when to ask again.
     suggested: Option<(u64, Instant)>,
-    /// No attempt before.
+    /// Earliest time of the next attempt; `None` if one may be made at once.
     not_before: Option<Instant>,
 }
 

@@ -14,7 +14,7 @@ use control::Exit;
 use journal::Priority;
 use std::io::{self, Write as _};
 
-/// The commit of the build.
+/// Hash of the commit that the program was built from.
 pub const COMMIT: &str = env!("POSTRIDER_COMMIT");
 
 /// The version and commit that `--version` prints, such as `0.1.0 (abc1234567)`.

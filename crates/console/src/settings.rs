@@ -14,7 +14,7 @@ use std::{
 
 /// The file used when none is named.
 const USUAL: &str = "/etc/postrider/postrider.toml";
-/// Names another.
+/// The variable of the environment that names another file.
 const VARIABLE: &str = "POSTRIDER_CONFIG";
 
 /// Returns the path of the configuration file; none for the embedded default.

@@ -113,7 +113,7 @@ pub trait Operations: Send + Sync + 'static {
     /// Returns the counters of recipients, all taken at one moment.
     fn counters(&self) -> RecipientCounters;
 
-    /// Speed and room.
+    /// Returns health, speed and room of the spool, taken at one moment.
     fn gauges(&self) -> Gauges;
 
     /// Begins a copy of a message; none when the message is gone.

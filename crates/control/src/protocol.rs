@@ -254,17 +254,17 @@ pub enum Response {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "error", rename_all = "kebab-case")]
 pub enum Failure {
-    /// Ask as another user.
+    /// The user may not do this: another one has to ask.
     Denied {
         /// Who may do this.
         text: String,
     },
-    /// Ask for something else.
+    /// There is no such thing: something else has to be asked for.
     Missing {
         /// What was not found. For a listener, the text lists those that exist.
         text: String,
     },
-    /// Ask differently.
+    /// The request is wrong, and has to be changed.
     Bad {
         /// What is wrong with the request, such as `no message was selected`.
         text: String,
@@ -274,7 +274,7 @@ pub enum Failure {
         /// What must change in the configuration, in one line or several.
         text: String,
     },
-    /// Ask again later.
+    /// Not possible now: the same request may succeed later.
     Failed {
         /// What failed and why, such as `the daemon obtains no certificate`.
         text: String,

@@ -157,7 +157,7 @@ impl BufferedStream {
         Ok(())
     }
 
-    /// Shuts the stream down.
+    /// Says to the peer that nothing follows, within this time; errors do not matter any more.
     pub(crate) async fn shutdown(&mut self, time_limit: Duration) {
         // The peer may be gone already, and nothing is left to send.
         let _ = self.timer.within(time_limit, self.inner.shutdown()).await;

@@ -32,7 +32,7 @@ impl<T> Permits<T> {
         None
     }
 
-    /// Appends to the queue.
+    /// Queues one that waits for a permit, behind those that wait already.
     pub(crate) fn wait(&mut self, one: T) {
         self.waiting.push_back(one);
     }

@@ -11,7 +11,7 @@ use tokio::{
 
 /// Output that waits for a command that is answered.
 const OUTPUT_MAX_BYTES: usize = 256 * 1024;
-/// What is read at once.
+/// Octets that are read at once.
 const READ_BYTES: usize = 16 * 1024;
 
 /// Why a filter is of no use now.

@@ -89,7 +89,7 @@ pub struct Store<F: Folder> {
     event: Vec<u8>,
     out: Vec<u8>,
     lost_count: u64,
-    /// Why events are lost.
+    /// Why events are lost; `None` while none is.
     fault: Option<String>,
 }
 

@@ -2,14 +2,14 @@
 
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
 
-/// The octets of a seed.
+/// Octets of a seed, which is random.
 pub(crate) const SEED_BYTES: usize = 16;
 
 /// Hashes keys. Nobody who does not know the seed can choose keys with the same hash.
 #[derive(Debug, Clone)]
 pub(crate) struct Keyed {
     seed: [u8; SEED_BYTES],
-    /// Has read the seed.
+    /// Has hashed the seed: each key is hashed behind it.
     begun: DefaultHasher,
 }
 

@@ -54,7 +54,7 @@ pub enum Verdict {
     TooFast,
     /// Nothing speaks against it.
     Plausible,
-    /// Nothing is counted here.
+    /// The kernel counts nothing for this file system.
     Unknown,
 }
 

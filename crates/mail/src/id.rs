@@ -104,7 +104,7 @@ impl IdSource {
         self.last.fetch_max(seen.0, Ordering::Relaxed);
     }
 
-    /// A new id for the time `now_ms` (Unix milliseconds).
+    /// Returns a new id for a time in Unix milliseconds; no two calls return the same one.
     pub fn next(&self, now_ms: u64) -> QueueId {
         let wanted = now_ms.saturating_sub(EPOCH_MS).saturating_mul(1000) << 12;
         let mut last = self.last.load(Ordering::Relaxed);

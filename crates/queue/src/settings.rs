@@ -57,7 +57,7 @@ pub struct RouteSchedule {
     pub lifetime: Option<Duration>,
 }
 
-/// Retry, expiry and concurrency (Postfix's defaults where they have proved themselves).
+/// Retry, expiry and concurrency. Most defaults are those of Postfix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueSettings {
     /// By number. The first group is for all other mail, and is never missing.

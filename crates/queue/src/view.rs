@@ -68,7 +68,7 @@ pub struct MessageView {
     pub id: QueueId,
     /// The time at which the message arrived; negative before this process began.
     pub arrived: Millis,
-    /// The size of the content (saturated at 4 GiB).
+    /// Octets of header and body; 4 GiB stands for more, too.
     pub size_bytes: u32,
     /// One for each destination; finished recipients are in none.
     pub jobs: Vec<JobView>,

@@ -17,7 +17,7 @@ const PORT: u16 = 10_000;
 /// Sets of lists in one Postfix.
 const BATCH: usize = 50;
 
-/// Numbers that only have to differ (a generator of Lehmer).
+/// Numbers that only have to differ, from a Lehmer generator.
 pub(crate) struct Dice(u64);
 
 impl Dice {

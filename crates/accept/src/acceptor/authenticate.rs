@@ -45,7 +45,7 @@ enum Exchange {
 
 /// A step of the exchange that is still to be made.
 enum Todo {
-    /// Of our own exchange.
+    /// What our own exchange asks for next.
     Step(Step),
     /// Dovecot verifies this response; `None` without an initial one.
     PassOn(Option<Vec<u8>>),

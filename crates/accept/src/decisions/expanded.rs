@@ -10,7 +10,7 @@ use report::dsn::{self, DsnKind};
 pub struct Expanded {
     /// As the client gave it, with these recipients only.
     given: Envelope,
-    /// Of each of them.
+    /// Which report each recipient of `given` gets, in their order.
     kinds: Vec<DsnKind>,
 }
 

@@ -25,7 +25,7 @@ use tokio::{
 
 /// Answers that are waited for at the same time; the next login is told to try again.
 const ASKING_MAX: usize = 64;
-/// Octets of an answer.
+/// Octets of an answer at most.
 const ANSWER_MAX: usize = 64 * 1024;
 
 /// Verifies tokens by asking the introspection endpoint (RFC 7662); remembers those that were valid.

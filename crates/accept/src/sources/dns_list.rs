@@ -21,7 +21,7 @@ const TEXT_MAX_BYTES: usize = 200;
 /// What is known of the lists of a configuration.
 #[derive(Default)]
 pub(crate) struct DnsLists {
-    /// By list: how it failed.
+    /// How lists have failed to answer, by their domain.
     failed: Mutex<HashMap<Box<str>, Failed>>,
 }
 

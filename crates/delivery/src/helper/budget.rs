@@ -7,7 +7,7 @@ use std::{
 };
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
-/// Deliveries of one kind.
+/// Limits deliveries of one kind, all together and for each recipient.
 #[derive(Debug)]
 pub(super) struct Budget {
     all: Arc<Semaphore>,
