@@ -1,7 +1,6 @@
 //! The set-ups of `examples/`, each on a machine and a network of its own: what their pages promise is delivered.
 
 mod directory;
-mod documents;
 mod signing;
 
 use crate::{
@@ -39,29 +38,29 @@ const NAMES: &[(&str, Record)] = &[
 ];
 
 /// The address of the server that takes mail from outside.
-const OUTSIDE: &str = "198.51.100.1:25";
+pub(crate) const OUTSIDE: &str = "198.51.100.1:25";
 const SUBMISSIONS: &str = "198.51.100.1:465";
 const SUBMISSION: &str = "198.51.100.1:587";
 /// Sockets of the package's units, and addresses in their place.
-const LISTENERS: [(&str, &str); 3] = [
+pub(crate) const LISTENERS: [(&str, &str); 3] = [
     ("\"systemd:smtp\"", "\"198.51.100.1:25\""),
     ("\"systemd:submissions\"", "\"198.51.100.1:465\""),
     ("\"systemd:submission\"", "\"198.51.100.1:587\""),
 ];
 /// No configuration names this client.
-const STRANGER: &str = "203.0.113.9";
+pub(crate) const STRANGER: &str = "203.0.113.9";
 /// The user of the systemd unit, and its number.
-const USER: (&str, u32) = ("postrider", 61010);
+pub(crate) const USER: (&str, u32) = ("postrider", 61010);
 
 fn names() -> NameServer {
     NameServer::start(UdpSocket::bind("127.0.0.53:53").unwrap(), NAMES)
 }
 
-fn sink(address: &str) -> Sink {
+pub(crate) fn sink(address: &str) -> Sink {
     Sink::at(address.parse().unwrap(), |_| None)
 }
 
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
 }
 
@@ -104,7 +103,7 @@ fn certificate(machine: &Machine, host: &str) -> Option<()> {
     Some(())
 }
 
-fn start(machine: &Machine, address: &str) -> Running {
+pub(crate) fn start(machine: &Machine, address: &str) -> Running {
     let mut command = machine.tree.command(BINARY);
     command.args(["serve", "--config", "/etc/postrider/postrider.toml"]);
     machine.start(command, address.parse().unwrap())
@@ -347,7 +346,7 @@ fn dovecot_with_tables(machine: &Machine) -> Option<servers::Running> {
 }
 
 /// Starts rspamd with the configuration of its package; `None` if it is not installed.
-fn rspamd(machine: &Machine) -> Option<servers::Running> {
+pub(crate) fn rspamd(machine: &Machine) -> Option<servers::Running> {
     let program = "/usr/bin/rspamd";
     if !machine.tree.command("test").args(["-x", program]).status().unwrap().success() {
         println!("SKIPPED: rspamd is not installed");

@@ -14,6 +14,7 @@ mod conditions;
 mod deliver_first;
 mod dns_lists;
 mod doctor;
+mod documents;
 mod domain;
 mod durability;
 mod examples;

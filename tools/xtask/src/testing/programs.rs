@@ -13,14 +13,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Proofs that take too long for whoever only wants to know whether all is well: importers and filters beside the other mail servers, and
-/// the many cases of the simulator, which replays a support bundle, too, and of the fuzz targets. The longest start first, so that none
+/// Proofs that take too long for whoever only wants to know whether all is well: importers and filters beside the other mail servers, the
+/// configurations of the documents, and the many cases of the simulator, which replays a support bundle, too, and of the fuzz targets. The longest start first, so that none
 /// of them runs alone at the end.
-pub(super) const PROOFS: [&str; 10] = [
+pub(super) const PROOFS: [&str; 11] = [
     "-p postrider --test e2e migration",
     "-p postrider --test e2e from_postfix",
     "-p postrider --test e2e import",
     "-p postrider --test e2e filters",
+    "-p postrider --test e2e documents",
     "-p postrider --test e2e support_bundle",
     "-p sim --test relay",
     "-p sim --test errors",
@@ -29,8 +30,8 @@ pub(super) const PROOFS: [&str; 10] = [
     "-p sim --test mutants",
 ];
 
-/// The package all of whose tests are long proofs.
-pub(super) const SIM: &str = "sim";
+/// Packages that only the long proofs need.
+pub(super) const OF_PROOFS: [&str; 3] = ["sim", "fuzz", "bench"];
 
 /// The other programs that run for a long time, which start first too.
 const LONGEST: [&str; 9] = [
@@ -133,7 +134,8 @@ impl TestProgram {
 
     /// Returns whether it is one of the long proofs.
     pub(super) fn is_proof(&self) -> bool {
-        PROOFS.contains(&&*self.name()) || self.arguments.split(' ').nth(1) == Some(SIM)
+        PROOFS.contains(&&*self.name())
+            || self.arguments.split(' ').nth(1).is_some_and(|package| OF_PROOFS.contains(&package))
     }
 
     /// Returns the name by which [`PROOFS`] and [`LONGEST`] know it.

@@ -1,12 +1,25 @@
 //! Every configuration of the documents, each on a machine of its own: it delivers mail. Those of the guides are parts of the
 //! set-ups of `examples/`.
 
-use super::*;
-use crate::common::databases::{Postgres, Slapd};
+use crate::{
+    common::{
+        BINARY, Postrider,
+        client::Client,
+        databases::{Postgres, Slapd},
+        names::{NameServer, Record},
+        sink::{Received, Sink},
+        until,
+    },
+    examples::{LISTENERS, OUTSIDE, STRANGER, USER, folder, rspamd, sink, start},
+    migration::{machine::Machine, world::is_inside},
+};
 use std::{
     collections::BTreeSet,
-    io::Read as _,
+    fs,
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, UdpSocket},
     os::unix::{fs::PermissionsExt, net::UnixListener},
+    path::{Path, PathBuf},
 };
 
 /// Pages with other files in TOML: scenarios of Postlab, rows of tables.
@@ -491,7 +504,7 @@ fn deliver(folder: &str, remainder: usize) {
 /// Returns whether an example of a guide is a part of its set-up in `examples/`, which has a test of its own.
 fn is_of_set_up(example: &Example) -> bool {
     let (page, _) = example.place.split_once(".md").unwrap();
-    let file = super::folder(page.rsplit('/').next().unwrap()).join("postrider.toml");
+    let file = folder(page.rsplit('/').next().unwrap()).join("postrider.toml");
     let Ok(set_up) = fs::read_to_string(file) else { return false };
     let without_comment = |line: &str| line.split('#').next().unwrap().trim().to_owned();
     let has: BTreeSet<String> = set_up.lines().map(without_comment).collect();
@@ -503,35 +516,35 @@ const PARTS: usize = 3;
 
 #[test]
 fn every_third_example_in_the_documents_delivers_from_the_first_on() {
-    if is_inside("examples::documents::every_third_example_in_the_documents_delivers_from_the_first_on") {
+    if is_inside("documents::every_third_example_in_the_documents_delivers_from_the_first_on") {
         deliver("", 0);
     }
 }
 
 #[test]
 fn every_third_example_in_the_documents_delivers_from_the_second_on() {
-    if is_inside("examples::documents::every_third_example_in_the_documents_delivers_from_the_second_on") {
+    if is_inside("documents::every_third_example_in_the_documents_delivers_from_the_second_on") {
         deliver("", 1);
     }
 }
 
 #[test]
 fn every_third_example_in_the_documents_delivers_from_the_third_on() {
-    if is_inside("examples::documents::every_third_example_in_the_documents_delivers_from_the_third_on") {
+    if is_inside("documents::every_third_example_in_the_documents_delivers_from_the_third_on") {
         deliver("", 2);
     }
 }
 
 #[test]
 fn every_example_on_operating_delivers() {
-    if is_inside("examples::documents::every_example_on_operating_delivers") {
+    if is_inside("documents::every_example_on_operating_delivers") {
         (0..PARTS).for_each(|part| deliver("operating", part));
     }
 }
 
 #[test]
 fn every_example_of_a_guide_delivers() {
-    if is_inside("examples::documents::every_example_of_a_guide_delivers") {
+    if is_inside("documents::every_example_of_a_guide_delivers") {
         (0..PARTS).for_each(|part| deliver("guides", part));
     }
 }
