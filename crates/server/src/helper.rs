@@ -19,7 +19,6 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::sync::Semaphore;
 
 /// The program itself, also after its file was replaced by a newer one.
 const SELF: &str = "/proc/self/exe";
@@ -85,21 +84,8 @@ impl HelperProcess {
     }
 }
 
-/// Files of users that are read at a time: each costs a process, and strangers choose the names.
-const FORWARDS_MAX: usize = 8;
-
-/// Has the helper read files of users.
-pub struct Forwards {
-    helper: Arc<Helper>,
-    permits: Semaphore,
-}
-
-impl Forwards {
-    /// Asks this helper to read the files.
-    pub fn new(helper: Arc<Helper>) -> Self {
-        Self { helper, permits: Semaphore::new(FORWARDS_MAX) }
-    }
-}
+/// Has the helper read the `.forward` files of users.
+pub struct Forwards(pub Arc<Helper>);
 
 impl ForwardFiles for Forwards {
     fn read<'a>(&'a self, user: &'a str) -> Answer<'a, Result<Option<String>, String>> {
@@ -107,10 +93,7 @@ impl ForwardFiles for Forwards {
         if user.len() > 32 || user.contains('@') {
             return Answer::Ready(Ok(None));
         }
-        Answer::later(async move {
-            let _permit = self.permits.acquire().await.map_err(|error| error.to_string())?;
-            self.helper.forward(user).await
-        })
+        Answer::later(self.0.forward(user))
     }
 }
 

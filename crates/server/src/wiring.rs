@@ -106,7 +106,7 @@ pub fn current(
 ) -> Result<ConfigSnapshot, String> {
     let dns = Arc::new(dns(&settings)?);
     let forwards =
-        helper.clone().map(|helper| Arc::new(super::helper::Forwards::new(helper)) as Arc<dyn ForwardFiles>);
+        helper.clone().map(|helper| Arc::new(super::helper::Forwards(helper)) as Arc<dyn ForwardFiles>);
     let courier = Arc::new(courier(&settings, dns.clone(), old)?.with_helper(helper));
     let engine = engine_settings(&settings)?;
     let surroundings = Surroundings {

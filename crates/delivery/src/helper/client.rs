@@ -21,12 +21,18 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tokio::{io::AsyncReadExt as _, sync::mpsc, task::spawn_blocking};
+use tokio::{
+    io::AsyncReadExt as _,
+    sync::{Semaphore, mpsc},
+    task::spawn_blocking,
+};
 
 /// Programs at a time, and those of one recipient. The content of each is in memory.
 const PROGRAMS: (usize, usize) = (64, PermitLimits::PROGRAMS.max);
 /// Mailboxes that are written at a time, and those of one recipient.
 const FILES: (usize, usize) = (32, PermitLimits::FILES.max);
+/// Files `.forward` that are read at a time: each costs a process, and strangers choose the names.
+const FORWARDS_MAX: usize = 8;
 /// Time to read the configuration again.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -36,6 +42,7 @@ pub struct Helper {
     socket: Arc<OwnedFd>,
     programs: Budget,
     files: Budget,
+    forwards: Semaphore,
     condition: Mutex<Condition>,
 }
 
@@ -55,6 +62,7 @@ impl Helper {
             socket: Arc::new(socket),
             programs: Budget::new(PROGRAMS.0, PROGRAMS.1),
             files: Budget::new(FILES.0, FILES.1),
+            forwards: Semaphore::new(FORWARDS_MAX),
             condition: Mutex::default(),
         }
     }
@@ -161,6 +169,7 @@ impl Helper {
     /// # Errors
     /// The helper does not answer, or cannot read the file now.
     pub async fn forward(&self, user: &str) -> Result<Option<String>, String> {
+        let _permit = self.forwards.acquire().await.map_err(|error| error.to_string())?;
         let answer = self.ask(&ToHelper::Forward(user.to_owned())).await?;
         serde_json::from_slice(&answer).map_err(|e| format!("ask the delivery helper: {e}"))?
     }
