@@ -242,15 +242,12 @@ fn shares(messages: u32, sessions: u32) -> impl Iterator<Item = u32> {
 /// The pauses of a session, the same in each run.
 struct Pauses {
     mean: Duration,
-    state: u64,
+    random: fastrand::Rng,
 }
 
 impl Pauses {
     fn new(mean_ms: u32, session: u64) -> Self {
-        Self {
-            mean: Duration::from_millis(mean_ms.into()),
-            state: session.wrapping_mul(0x9E37_79B9_7F4A_7C15),
-        }
+        Self { mean: Duration::from_millis(mean_ms.into()), random: fastrand::Rng::with_seed(session) }
     }
 
     /// Waits before a message; not at all without a mean.
@@ -258,10 +255,7 @@ impl Pauses {
         if self.mean.is_zero() {
             return;
         }
-        self.state =
-            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let share = (self.state >> 40) as f64 / f64::from(1 << 24);
-        thread::sleep(self.mean.mul_f64(0.5 + share));
+        thread::sleep(self.mean.mul_f64(0.5 + self.random.f64()));
     }
 }
 
