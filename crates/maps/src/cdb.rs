@@ -1,4 +1,4 @@
-//! A constant data base on disk in the format of cdb(5): a head for each of 256 tables of hashes, the records, and the
+//! A constant database on disk in the format of cdb(5): a head for each of 256 tables of hashes, the records, and the
 //! tables. It is read with preadv2(2), two or three times a look-up, and nothing of it is kept but the heads.
 //!
 //! The whole file is compared with its tables when it is opened. A file that another program overwrites in place

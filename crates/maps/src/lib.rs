@@ -1,7 +1,7 @@
 //! Maps: tables of keys and values in files and behind sockets, which decide what exists and where mail goes.
 //!
 //! The tables themselves are pure modules: they read text and look keys up. [`FileMap`] reloads a table when its file
-//! changes; a named map asks a server, a data base or a directory. What a value means is the business of `rewrite` and `policy`.
+//! changes; a named map asks a server, a database or a directory. What a value means is the business of `rewrite` and `policy`.
 //!
 //! A look-up ends with a value, with none, or with an error. An error is never taken for "no such key". Each look-up has
 //! a timeout, each table and each reply a largest size.
@@ -65,7 +65,7 @@ pub trait Map: Send + Sync {
         Answer::later(async move { self.get(&key).wait().await })
     }
 
-    /// Connects to the server of the map, or opens its data base and reads its query.
+    /// Connects to the server of the map, or opens its database and reads its query.
     fn check(&self) -> Answer<'_, Result<(), LookupError>> {
         Answer::Ready(Ok(()))
     }

@@ -258,7 +258,7 @@ impl Maps {
         self.has_now(references, key)
     }
 
-    /// Connects to the servers of the named maps that are meant, opens their data bases, and reads their queries.
+    /// Connects to the servers of the named maps that are meant, opens their databases, and reads their queries.
     pub async fn check_named(
         &self,
         is_meant: impl Fn(&NamedMap) -> bool,

@@ -1,8 +1,8 @@
-//! Places that named maps ask: a server of the socketmap protocol, a data base, or a directory.
+//! Places that named maps ask: a server of the socketmap protocol, a database, or a directory.
 
 use crate::secret::SecretPlace;
 use mail::HostPort;
-use std::{fmt, path::PathBuf};
+use std::{fmt, net::IpAddr, path::PathBuf};
 
 /// The address of a server that answers look-ups.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,9 +119,14 @@ impl Server {
     pub fn is_here(&self) -> bool {
         match self {
             Self::Unix(_) => true,
-            Self::Tcp(host) => host.host == "localhost" || host.ip().is_some_and(|ip| ip.is_loopback()),
+            Self::Tcp(host) => is_this_machine(&host.host),
         }
     }
+}
+
+/// Returns whether a host, a name or an address that may have brackets, is this machine: nobody can listen on the way to it.
+pub(crate) fn is_this_machine(host: &str) -> bool {
+    host == "localhost" || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 impl fmt::Display for LdapServer {

@@ -1,4 +1,4 @@
-//! Maps in data bases and directories. Each kind is a Cargo feature.
+//! Maps in databases and directories. Each kind is a Cargo feature.
 
 #[cfg(feature = "ldap")]
 pub(crate) mod ldap;

@@ -1,17 +1,16 @@
-//! Maps in data bases of MySQL and MariaDB. The query is prepared once for each connection.
+//! Maps in databases of MySQL and MariaDB. The query is prepared once for each connection.
 
 use super::{password, values::Values};
 use crate::{
     Value,
     pool::{Backend, Failure, Pooled, Reply},
     reference::NamedMap,
-    source::Trust,
+    source::{Trust, is_this_machine},
 };
 use mysql_async::{
     Conn, DriverError, Error, Opts, OptsBuilder, Params, Row, SslOpts, Statement, UrlError, Value as Field,
     prelude::Queryable as _,
 };
-use std::net::IpAddr;
 
 /// A database and the query that a key is put to.
 pub(crate) struct MySql {
@@ -66,9 +65,7 @@ impl MySql {
         }
         let options = Opts::from_url(connection).map_err(|error| error.to_string())?;
         let host = options.ip_or_hostname();
-        let is_here = options.socket().is_some()
-            || host == "localhost"
-            || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        let is_here = options.socket().is_some() || is_this_machine(host);
         let is_tls = options.ssl_opts().is_some() || !is_here && !turns_tls_off(connection);
         let backend = Self { options, is_tls, query: query.to_owned(), trust: trust.clone() };
         Ok(Pooled::new(settings, backend))

@@ -1,4 +1,4 @@
-//! Maps in data bases of PostgreSQL. The query is prepared once for each connection.
+//! Maps in databases of PostgreSQL. The query is prepared once for each connection.
 
 use super::{
     password,
@@ -9,7 +9,7 @@ use crate::{
     Value,
     pool::{Backend, Background, Failure, Pooled, Reply},
     reference::NamedMap,
-    source::Trust,
+    source::{Trust, is_this_machine},
 };
 use std::error::Error as _;
 use tokio_postgres::{
@@ -120,9 +120,7 @@ impl Postgres {
         }
         let is_here = |host: &Host| match host {
             Host::Unix(_) => true,
-            Host::Tcp(host) => {
-                host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
-            }
+            Host::Tcp(host) => is_this_machine(host),
         };
         // The default of libpq takes any certificate, and no encryption if somebody on the way prefers that.
         if config.get_ssl_mode() == SslMode::Prefer {

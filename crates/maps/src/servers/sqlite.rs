@@ -85,7 +85,7 @@ fn open(file: &Path, query: &str, busy_timeout: Duration) -> Result<Opened, Stri
     match (parameters, columns, is_readonly) {
         (0, ..) => Err("the query has no parameter: write ? for the key".to_owned()),
         (_, 1, true) => Ok(Opened { connection, identity }),
-        (.., false) => Err("the query changes the data base: write a SELECT".to_owned()),
+        (.., false) => Err("the query changes the database: write a SELECT".to_owned()),
         (_, columns, _) => Err(format!("the query has {columns} columns: select one")),
     }
 }

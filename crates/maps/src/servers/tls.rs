@@ -1,4 +1,4 @@
-//! TLS to data bases and directories; certificates are always verified.
+//! TLS to databases and directories; certificates are always verified.
 
 #[cfg(feature = "postgres")]
 pub(super) use postgres::MakeTls;

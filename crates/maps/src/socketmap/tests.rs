@@ -97,7 +97,7 @@ async fn look_ups_go_over_tcp_as_well() {
 #[tokio::test]
 async fn every_failure_is_an_error_and_never_a_missing_key() {
     for (reply, told) in [
-        (netstring("TEMP data base is down"), "TEMP data base is down"),
+        (netstring("TEMP database is down"), "TEMP database is down"),
         (netstring("TIMEOUT slow"), "TIMEOUT slow"),
         (netstring("PERM no such map"), "PERM no such map"),
         (netstring("MAYBE"), "none of OK"),

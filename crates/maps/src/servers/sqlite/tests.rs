@@ -82,7 +82,7 @@ async fn a_query_that_cannot_be_used_is_an_error() {
     for (query, told) in [
         ("SELECT target FROM alias", "no parameter"),
         ("SELECT target, number FROM alias WHERE address = ?", "2 columns"),
-        ("DELETE FROM alias WHERE address = ? RETURNING target", "changes the data base"),
+        ("DELETE FROM alias WHERE address = ? RETURNING target", "changes the database"),
         ("SELECT target FROM absent WHERE address = ?", "no such table"),
         ("SELECT", "incomplete input"),
     ] {
@@ -117,7 +117,7 @@ async fn a_missing_empty_or_damaged_file_is_an_error_and_never_a_missing_key() {
     let half = &whole[..whole.len() / 2];
     let mut garbage = whole.clone();
     garbage[100..].fill(0xA5);
-    for bytes in [half, b"", b"no data base", &garbage] {
+    for bytes in [half, b"", b"no database", &garbage] {
         fs::write(base.path(), bytes).unwrap();
         assert!(get(&map, "joe").await.is_err(), "{} octets", bytes.len());
         assert!(get(&map, "nobody").await.is_err(), "{} octets", bytes.len());
