@@ -123,7 +123,7 @@ fn socketmap(path: &Path, table: Arc<Mutex<Option<HashMap<String, String>>>>) {
                         Some(table) => {
                             table.get(key).map_or("NOTFOUND ".to_owned(), |value| format!("OK {value}"))
                         }
-                        None => "TEMP the data base is down".to_owned(),
+                        None => "TEMP the database is down".to_owned(),
                     };
                     if write!(stream, "{}:{reply},", reply.len()).is_err() {
                         return;
@@ -150,7 +150,7 @@ fn users_of_a_socketmap_log_in_and_a_failing_one_refuses_nobody_for_good() {
         }
     }
     let said = daemon.try_ask(&["auth", "test", "clear@b.test"]).unwrap_err();
-    assert!(said.contains("the data base is down"), "{said}");
+    assert!(said.contains("the database is down"), "{said}");
     *table.lock().unwrap() = users;
     assert!(log_in(address, Mechanism::Plain, "clear@b.test", "secret").starts_with("235"));
     // Mail of the login may only have its own address.

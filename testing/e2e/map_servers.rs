@@ -1,4 +1,4 @@
-//! Maps in data bases and directories, with the real servers. A server that is not installed is counted as skipped.
+//! Maps in databases and directories, with the real servers. A server that is not installed is counted as skipped.
 
 #![cfg(all(
     feature = "sqlite",
@@ -367,7 +367,7 @@ fn a_directory_verifies_the_passwords_of_logins() {
 }
 
 #[test]
-fn mail_is_delivered_by_aliases_in_a_data_base() {
+fn mail_is_delivered_by_aliases_in_a_database() {
     let dir = tempfile::tempdir().unwrap();
     sqlite(&dir.path().join("mail.db"));
     let daemon = Postrider::start_in(

@@ -186,7 +186,7 @@ impl Rules {
         for map in &s.maps {
             map.source.trust().into_iter().for_each(|trust| self.trust(trust));
             match &map.source {
-                // SQLite has files of its own beside the data base.
+                // SQLite has files of its own next to the database.
                 Source::Sqlite { file, .. } => {
                     self.write.insert(folder(file));
                 }

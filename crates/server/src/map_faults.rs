@@ -35,7 +35,7 @@ pub async fn check(maps: &Maps, settings: &Settings) -> (Vec<WithLists>, Vec<Map
     let is_file = |map: &NamedMap| matches!(map.source, Source::Sqlite { .. });
     for (map, state) in maps.check_named(is_file).await {
         if let Err(error) = state {
-            let help = "name a data base that this user may read, and a query that fits its tables";
+            let help = "name a database that this user may read, and a query that fits its tables";
             faults.push((Reference::Named(map.name.as_str().into()), error.what.into(), help.to_owned()));
         }
     }

@@ -24,7 +24,7 @@ pub enum FileUse {
     Users,
     /// A file of a map, or a list that it includes.
     Map,
-    /// A data base of SQLite, which other programs write.
+    /// A database of SQLite, which other programs write.
     Database,
     /// Templates of notifications.
     Text,
@@ -41,7 +41,7 @@ impl FileUse {
             Self::Secret => "password for another server",
             Self::Users => "users",
             Self::Map => "map",
-            Self::Database => "data base",
+            Self::Database => "database",
             Self::Text => "text of notifications",
         }
     }

@@ -141,7 +141,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Makes a data base with the SQL, and starts it; none if it is not installed.
+    /// Makes a database with the SQL, and starts it; none if it is not installed.
     pub fn start(sql: &str) -> Option<Self> {
         let Some(bin) = postgres_programs() else {
             println!("SKIPPED: postgresql is not installed (cargo xtask setup)");

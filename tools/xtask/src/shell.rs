@@ -27,7 +27,7 @@ impl From<String> for Failure {
 /// What a chore returns.
 pub(crate) type Done = Result<(), Failure>;
 
-/// Builds the daemon with every kind of map: those of data bases and directories are Cargo features.
+/// Builds the daemon with every kind of map: those of databases and directories are Cargo features.
 pub(crate) const ALL_MAPS: &str = "--features=postrider/all-maps";
 
 /// The repository, wherever the command was typed.

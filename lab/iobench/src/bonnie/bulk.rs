@@ -1,4 +1,4 @@
-//! One large file, as a data base has it: written, changed, read, and read here and there; several copies at once.
+//! One large file, as a database has it: written, changed, read, and read here and there; several copies at once.
 
 use super::{Options, report::Phase, turns::PhaseStart};
 use crate::{rounds::Progress, scratch::Scratch, usage::cpu_time};

@@ -7,7 +7,7 @@ use std::{io, path::Path};
 pub(super) struct Sqlite(Connection);
 
 impl Sqlite {
-    /// Writes `pairs` to a new data base.
+    /// Writes `pairs` to a new database.
     pub(super) fn create(path: &Path, pairs: &[(String, String)]) -> io::Result<Self> {
         let create = || -> Sql<Connection> {
             let mut connection = Connection::open(path)?;

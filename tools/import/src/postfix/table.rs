@@ -281,7 +281,7 @@ fn socketmap(table: &Table, draft: &mut Draft) -> Result<String, String> {
     Ok(format!("map:{name}"))
 }
 
-/// A data base or a directory whose settings are in a file.
+/// A database or a directory whose settings are in a file.
 fn server(table: &Table, files: &dyn Files, draft: &mut Draft) -> Result<String, String> {
     let capabilities = files.capabilities();
     let (is_there, feature) = match &*table.kind {
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn data_bases_and_directories_are_named_maps() {
+    fn databases_and_directories_are_named_maps() {
         let files = One(
             "/etc/v.cf",
             "hosts = db.test:5433\nuser = m\npassword = s\ndbname = mail\nquery = SELECT a FROM t WHERE x='%u' AND d='%d'\n",

@@ -469,7 +469,7 @@ fn the_next_hop_of_a_gateway_comes_before_that_of_its_class_and_has_its_own_poli
 }
 
 #[test]
-fn domains_of_a_data_base_have_one_route_and_one_map() {
+fn domains_of_a_database_have_one_route_and_one_map() {
     struct Postgres;
     impl crate::Files for Postgres {
         fn read(&self, path: &std::path::Path) -> Option<Vec<u8>> {
