@@ -28,6 +28,7 @@ mod flow;
 mod forward;
 mod from_postfix;
 mod full;
+mod go_programs;
 mod greylist;
 mod groups;
 mod history;

@@ -19,19 +19,19 @@ use std::{
 const MAIL: &str = "From: jane@mx.test\r\nTo: joe@mx.test\r\nSubject: s\r\n\r\n.body\r\n";
 
 /// A daemon with three listeners. Jane's password is `secret`.
-struct Server {
+pub(crate) struct Server {
     daemon: Postrider,
     /// Without logins.
-    plain: SocketAddr,
+    pub(crate) plain: SocketAddr,
     /// The port with STARTTLS.
-    submission: SocketAddr,
+    pub(crate) submission: SocketAddr,
     /// With TLS from the first octet.
-    wrapped: SocketAddr,
+    pub(crate) wrapped: SocketAddr,
     sent: usize,
 }
 
 impl Server {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let (dir, submission, wrapped) = (tempfile::tempdir().unwrap(), free_address(), free_address());
         fs::write(dir.path().join("users"), "jane:{PLAIN}secret\n").unwrap();
         let made =
@@ -48,7 +48,7 @@ impl Server {
     }
 
     /// Waits for the next mail of a program, and notes it.
-    fn delivered(&mut self, program: &str, tried: &str) {
+    pub(crate) fn delivered(&mut self, program: &str, tried: &str) {
         self.sent += 1;
         until(&format!("{program}: {tried}"), || self.daemon.mailbox("joe").len() == self.sent);
         seen(program, tried, "delivered");
@@ -56,7 +56,7 @@ impl Server {
 }
 
 /// Runs a program with this input; fails the test when it fails.
-fn run(command: &mut Command, input: &[u8]) -> Output {
+pub(crate) fn run(command: &mut Command, input: &[u8]) -> Output {
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.unwrap_or_else(|e| panic!("{command:?}: {e}"));
     // It may end without reading all of it.
@@ -231,73 +231,6 @@ smtp.quit()
             &format!("STARTTLS, AUTH {mechanism}{channel}"),
             "235, and the server's proof is right",
         );
-    }
-}
-
-const GO: &str = r#"
-package main
-
-import (
-	"crypto/tls"
-	"net"
-	"net/smtp"
-	"os"
-)
-
-func check(err error) {
-	if err != nil {
-		panic(err)
-	}
-}
-
-func main() {
-	address, how := os.Args[1], os.Args[2]
-	config := &tls.Config{InsecureSkipVerify: true}
-	var conn net.Conn
-	var err error
-	if how == "implicit" {
-		conn, err = tls.Dial("tcp", address, config)
-	} else {
-		conn, err = net.Dial("tcp", address)
-	}
-	check(err)
-	client, err := smtp.NewClient(conn, "127.0.0.1")
-	check(err)
-	if how == "starttls" {
-		check(client.StartTLS(config))
-	}
-	if len(os.Args) > 3 {
-		check(client.Auth(smtp.PlainAuth("", "jane", "secret", "127.0.0.1")))
-	}
-	check(client.Mail("jane@mx.test"))
-	check(client.Rcpt("joe@mx.test"))
-	data, err := client.Data()
-	check(err)
-	_, err = data.Write([]byte("Subject: s\r\n\r\n.body\r\n"))
-	check(err)
-	check(data.Close())
-	check(client.Quit())
-}
-"#;
-
-#[test]
-fn gos_net_smtp_delivers() {
-    let mut server = Server::start();
-    let dir = tempfile::tempdir().unwrap();
-    let (source, binary) = (dir.path().join("main.go"), dir.path().join("send"));
-    fs::write(&source, GO).unwrap();
-    let Some(mut go) = crate::common::program("go") else { return };
-    let home = [("GOCACHE", "cache"), ("GOPATH", "path"), ("HOME", "home")]
-        .map(|(name, at)| (name, dir.path().join(at)));
-    run(go.args(["build", "-o"]).arg(&binary).arg(&source).envs(home).env("GO111MODULE", "off"), b"");
-    for (address, arguments, tried) in [
-        (server.plain, &["plain"][..], "in clear text"),
-        (server.plain, &["starttls"], "STARTTLS"),
-        (server.submission, &["starttls", "auth"], "STARTTLS, PlainAuth"),
-        (server.wrapped, &["implicit", "auth"], "implicit TLS, PlainAuth"),
-    ] {
-        run(Command::new(&binary).arg(address.to_string()).args(arguments), b"");
-        server.delivered("Go net/smtp", tried);
     }
 }
 

@@ -8,8 +8,17 @@ use std::{collections::BTreeSet, fmt::Write as _, fs};
 const PAGE: &str = "docs/interop.md";
 
 /// Test programs that talk to other servers and clients.
-const TESTS: [&str; 8] =
-    ["rules", "programs", "interop", "logins", "extensions", "certificates", "tokens", "signatures"];
+const TESTS: [&str; 9] = [
+    "rules",
+    "programs",
+    "go_programs",
+    "interop",
+    "logins",
+    "extensions",
+    "certificates",
+    "tokens",
+    "signatures",
+];
 
 /// The programs in the order of the document; others follow.
 const PROGRAMS: [&str; 14] = [
@@ -76,9 +85,9 @@ fn machine() -> String {
 
 fn page(rows: &BTreeSet<Row>, skipped: &BTreeSet<String>, machine: &str) -> String {
     let mut page = format!(
-        "# Interoperability\n\nYou want to know whether Postrider works with the programs that you have. Each line is a \
-         dialog that a test in `testing/e2e` has had with a real program; the test fails if the program sees anything else. \
-         `cargo xtask interop` has written this page ({machine}), and `cargo xtask setup` installs or unpacks the \
+        "# Interoperability\n\nThis page lists the programs that Postrider has been tested with. Each row is a \
+         dialog that a test in `testing/e2e` had with the real program; the test fails if the program sees anything else. \
+         `cargo xtask interop` wrote this page ({machine}), and `cargo xtask setup` installs or unpacks the \
          programs.\n\nThe test vectors of the RFCs for SCRAM, with and without \
          channel binding, are tests of the crate `auth`.\n"
     );

@@ -16,12 +16,13 @@ use std::{
 /// Proofs that take too long for whoever only wants to know whether all is well: importers and filters beside the other mail servers, the
 /// configurations of the documents, and the many cases of the simulator, which replays a support bundle, too, and of the fuzz targets. The longest start first, so that none
 /// of them runs alone at the end.
-pub(super) const PROOFS: [&str; 11] = [
+pub(super) const PROOFS: [&str; 12] = [
     "-p postrider --test e2e migration",
     "-p postrider --test e2e from_postfix",
     "-p postrider --test e2e import",
     "-p postrider --test e2e filters",
     "-p postrider --test e2e documents",
+    "-p postrider --test e2e go_programs",
     "-p postrider --test e2e support_bundle",
     "-p sim --test relay",
     "-p sim --test errors",
