@@ -58,17 +58,13 @@ pub(crate) const DOCS: [MetricDoc; 20] = [
     doc(
         "waiting_recipients_logged",
         &[],
-        "Recipients that were not tried, because their destination is suspended",
+        "Log lines about recipients that wait untried because their destination is suspended",
     ),
     doc("messages_completed", &[], "Messages that left the queue"),
     doc("messages_expired", &[], "Messages with recipients that were returned because of their age"),
     doc("messages_discarded", &[], "Messages or recipients that a rule discarded"),
     doc("notifications", &["kind"], "Notifications about messages"),
-    doc(
-        "not_mailed",
-        &["why"],
-        "Failed recipients of notifications, about which the postmaster gets no mail",
-    ),
+    doc("not_mailed", &["why"], "Undeliverable notifications that the postmaster is not told of by mail"),
     doc(
         "rejections",
         &["stage", "class"],

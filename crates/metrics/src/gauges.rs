@@ -210,7 +210,7 @@ const ROWS: [Row; 26] = [
         s.helper_failures as f64
     }),
     counter("spool_commits", "Commits of the spool", |s| s.spool_commits as f64),
-    gauge("spool_last_sync_seconds", "Time of the last sync of the spool", |s| {
+    gauge("spool_last_sync_seconds", "Duration of the last sync of the spool", |s| {
         s.spool_last_sync_us as f64 / 1e6
     }),
     gauge("spool_queued_bytes", "Octets that wait for a commit", |s| s.spool_queued_bytes as f64),
@@ -360,7 +360,7 @@ impl EncodeMetric for Latencies {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
         let bounds = LATENCY_BOUNDS_US.iter().map(|us| *us as f64 / 1e6);
         let above = self.count.saturating_sub(self.counts.iter().sum());
-        let buckets: Vec<(f64, u64)> = bounds.zip(self.counts).chain([(f64::MAX, above)]).collect();
+        let buckets: Vec<(f64, u64)> = bounds.zip(self.counts).chain([(f64::INFINITY, above)]).collect();
         encoder.encode_histogram::<NoLabelSet>(self.sum_us as f64 / 1e6, self.count, &buckets, None)
     }
 

@@ -101,11 +101,11 @@ impl Default for Metrics {
     }
 }
 
-/// Returns the documentation of all metrics, in the order of their names.
+/// Returns the documentation of all metrics, in the order of their names: those of the process come last.
 pub fn documentation() -> Vec<MetricDoc> {
     let own = counters::DOCS.into_iter().chain(gauges::documentation());
     let mut all: Vec<_> = own.chain(gauges::process_documentation()).collect();
-    all.sort_by_key(|doc| doc.name);
+    all.sort_by_key(|doc| (doc.name.starts_with("process_"), doc.name));
     all
 }
 
@@ -127,10 +127,14 @@ mod tests {
             .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
             .map(|name| name.strip_prefix("postrider_").unwrap_or(name))
             .collect();
-        scraped.sort_unstable();
+        scraped.sort_unstable_by_key(|name| (name.starts_with("process_"), *name));
         let documented: Vec<&str> = documentation().iter().map(|doc| doc.name).collect();
         assert_eq!(scraped, documented);
         assert!(text.ends_with("# EOF\n"));
+        for histogram in documentation().iter().filter(|doc| doc.kind == "histogram") {
+            let last = format!("postrider_{}_bucket{{le=\"+Inf\"}}", histogram.name);
+            assert!(text.contains(&last), "{last}: {text}");
+        }
         assert!(text.contains("destination=\"mx:\\\"x\\\"\\n\""), "a name cannot break a line: {text}");
     }
 
