@@ -7,7 +7,11 @@ folder=$(mktemp -d)
 (cd "$folder" && exec "$postrider" serve --capture >capture.log 2>&1) &
 daemon=$!
 trap 'kill $daemon; rm -rf "$folder"' EXIT
-until curl -sS smtp://127.0.0.1:2525 -X NOOP >/dev/null 2>&1; do sleep 0.1; done
+# Nothing is sent to another server that may have the port.
+until grep -q 'listening on' "$folder/capture.log" 2>/dev/null; do
+    kill -0 $daemon 2>/dev/null || { cat "$folder/capture.log" >&2; exit 1; }
+    sleep 0.1
+done
 
 if [ $# -gt 0 ]; then
     SMTP_HOST=127.0.0.1 SMTP_PORT=2525 "$@"

@@ -53,11 +53,6 @@ const NOT_DELIVERED: &[(&str, &str, Outcome)] = &[
     ),
     ("hold = true", "ann@review.example.com", Outcome::Kept),
     (
-        "unless = { from = [\"ann@example.com\"] }",
-        "news@example.com",
-        Outcome::Reply("550 5.7.1 Only ann writes"),
-    ),
-    (
         "partner.example\"]\nunless = { tagged",
         "joe@partner.example",
         Outcome::Reply("550 5.7.20 Mail of partner"),
@@ -477,8 +472,11 @@ fn keys(world: &World) -> String {
 /// Tries the examples of a folder whose number leaves a remainder.
 fn deliver(folder: &str, remainder: usize) {
     let mut all = examples(folder);
-    all.retain(|example| !is_of_set_up(example));
     assert!(!all.is_empty(), "docs/{folder} has no examples");
+    all.retain(|example| !is_of_set_up(example));
+    if all.is_empty() {
+        return;
+    }
     let Some(world) = World::start(&all) else { return };
     let directory = ("joe", &["objectClass: inetLocalMailRecipient", "mailHost: mail.far.example"][..]);
     let (slapd, postgres) = (Slapd::start(&[directory]), Postgres::start(&keys(&world)));

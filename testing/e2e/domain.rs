@@ -104,7 +104,7 @@ fn a_domain_without_records_gets_each_that_it_needs() {
     );
     let (_, found) = site.check("nowhere.test", "\"a.test\"", &[]);
     has(&found, ["error", "MX", "does not exist", ""]);
-    has(&found, ["error", "DKIM", "is not signed", "postrider dkim new nowhere.test"]);
+    has(&found, ["error", "DKIM", "is not signed", "postrider dkim new nowhere.test --selector mail"]);
 }
 
 #[test]

@@ -482,7 +482,9 @@ fn the_example_of_lists_has_those_of_aliases_and_those_of_mailman() {
     }
     accepted("127.0.0.1", OUTSIDE, "talk-bounces+bob=example.net@lists.example.com", "bob@example.net");
     accepted(STRANGER, OUTSIDE, "talk@far.example", "talk-bounces+bob=example.net@lists.example.com");
-    accepted(STRANGER, OUTSIDE, "x@far.example", "news@example.com");
+    let refused = send(STRANGER, OUTSIDE, "x@far.example", "news@example.com");
+    assert!(refused.0 == 550 && refused.1.contains("Only ann writes"), "{refused:?}");
+    accepted("127.0.0.1", OUTSIDE, "ann@example.com", "news@example.com");
     until_read_by(&machine, "ann", "for news@example.com");
     for from in ["talk-bounces+bob=example.net@lists.example.com", "owner-news@example.com"] {
         until_received(&elsewhere, Some(from), "bob@example.net");
