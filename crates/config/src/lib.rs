@@ -90,6 +90,7 @@ pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};
 pub use settings::{Addresses, Certificate, Listen, Settings, Spool};
 pub use sign::{MappedKey, Sign, SignWith, is_selector, signing_key};
+pub use sought::about_key;
 pub use state_file::{open_below, read_regular_file, read_state_file, write_state_file};
 pub use units::{ByteSize, parse_duration, show_duration};
 pub use users::{PasswdFileError, UserStore, read_passwd};

@@ -52,17 +52,20 @@ macro_rules! rows {
 
 /// The rows, by section.
 const TABLE: &[Sought] = rows! {
-    "": "relayhost relay_host smarthost smart_host smarthosts route_list nexthop gateway" =>
+    "": "relayhost relay_host smarthost smart_host smarthosts route_list nexthop gateway \
+            dc_smarthost" =>
         "a host for outgoing mail is a route",
         "write this, and `login` below it if the host requires a login", SMARTHOST;
-    "": "mynetworks mynetworks_style relay_from_hosts relay_networks trusted_networks networks allow_from" =>
+    "": "mynetworks mynetworks_style relay_from_hosts relay_networks trusted_networks networks allow_from \
+            dc_relay_nets" =>
         "networks that may relay are in [relay]",
         "write", NETWORKS;
-    "": "relay_domains relay_to_domains relay_recipient_maps transport_maps mailertable transport" =>
+    "": "relay_domains relay_to_domains relay_recipient_maps transport_maps mailertable transport \
+            dc_relay_domains" =>
         "a domain that goes on to another server is a route",
         "write", ONE_ROUTE;
     "": "mydestination local_domains virtual_mailbox_domains virtual_mailbox_maps local_recipient_maps \
-            domains domain" =>
+            domains domain dc_other_hostnames" =>
         "local domains and their users are in [local]",
         "write", LOCAL;
     "": "myhostname primary_hostname mydomain myorigin qualify_domain me server_name name" =>
@@ -72,7 +75,8 @@ const TABLE: &[Sought] = rows! {
         "the greeting has the name of the server",
         "write, before the first section", "hostname = \"mx.example.com\"";
     "": "inet_interfaces inet_protocols local_interfaces daemon_smtp_ports interface interfaces bind \
-            bind_address address host port ports smtp_port listen_address listener server smtpd smtp" =>
+            bind_address address host port ports smtp_port listen_address listener server smtpd smtp \
+            dc_local_interfaces" =>
         "addresses and ports are those of listeners",
         "write one for each address", LISTENER;
     "": "smtp_bind_address smtp_bind_address6 source_address outgoing_address" =>
@@ -312,7 +316,7 @@ const LOGIN: &str = "write `login = { user = \"NAME\", secret = \"file:FILE\" }`
 
 /// Returns the label and the advice about a key that does not exist in a section, but that people look for; `path` is a section
 /// such as `route[1]`.
-pub(crate) fn about_key(path: &str, key: &str) -> Option<(&'static str, String)> {
+pub fn about_key(path: &str, key: &str) -> Option<(&'static str, String)> {
     let section = path.split('[').next().unwrap_or_default();
     if let Some(row) = find(TABLE, section, key) {
         return Some(row);

@@ -115,7 +115,7 @@ fn explain_program(settings: &Settings, only_checks: bool, out: &mut dyn Write) 
         writeln!(out, "         then defer: 451 4.7.1, for {} s", greylist.times.wait)?;
     }
     if is_empty {
-        writeln!(out, "There are no {}.", if only_checks { "checks" } else { "rules, checks and limits" })?;
+        writeln!(out, "There are no {}.", if only_checks { "checks" } else { "rules, checks or limits" })?;
     }
     Ok(())
 }
@@ -132,6 +132,10 @@ fn explain_key(asked: &str, loaded: &Loaded, out: &mut dyn Write) -> Result<(), 
     else {
         if let Some(section) = sections.iter().find(|section| section.name == asked && !asked.is_empty()) {
             return Ok(explain_section(section, out)?);
+        }
+        // Keys of other servers, and others that people look for.
+        if let Some((label, advice)) = config::about_key(plain, key_name) {
+            return Err(CliError::new(Exit::Usage, format!("there is no key `{asked}`: {label}; {advice}")));
         }
         let name = |section: &str, key: &str| match section {
             "" => key.to_owned(),
