@@ -49,7 +49,7 @@ pub async fn unread_postmaster(
         .first()
         .map_or_else(String::new, |map| format!(", or `postmaster: jane` into {map}"));
     Some(format!(
-        "nobody reads the mail for postmaster: it goes to {}, which is no user's; write the address of a person into `postmaster`, \
+        "nobody reads the mail for postmaster: it goes to {}, which belongs to no user; write the address of a person into `postmaster`, \
          such as postmaster = \"jane@{}\"{aliases}",
         unread.join(", "),
         settings.hostname

@@ -135,7 +135,7 @@ impl Verdict {
                 "SUSPICIOUS: a disk that says it turns syncs faster than it can turn: its cache answers for it"
             }
             Self::Plausible => {
-                "PLAUSIBLE: each sync wrote and, where there is a cache, flushed; proof is pulling the plug"
+                "PLAUSIBLE: each sync wrote and, where there is a cache, flushed; only pulling the plug proves it"
             }
             Self::Unknown => "UNKNOWN: the kernel counts nothing for this file system",
         }

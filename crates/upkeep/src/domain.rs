@@ -185,8 +185,9 @@ impl Check<'_> {
         let record = match &records[..] {
             [record] => record,
             [] => {
-                let seen =
-                    format!("{domain} has no SPF record: Gmail and others refuse or file away its mail");
+                let seen = format!(
+                    "{domain} has no SPF record: Gmail and others reject its mail or put it into spam"
+                );
                 return vec![Finding::error(
                     SPF,
                     seen,
@@ -243,7 +244,7 @@ impl Check<'_> {
             return vec![Finding::error(
                 DKIM,
                 seen,
-                format!("make a key: postrider dkim new {}", self.domain),
+                format!("make a key: postrider dkim new {} --selector mail", self.domain),
             )];
         }
         let mut findings = Vec::new();
@@ -303,7 +304,7 @@ impl Check<'_> {
             (DmarcResult::TempError, _) => Finding::warning(DMARC, format!("unknown{why}"), TRY_AGAIN),
             (_, None) => {
                 let seen = format!(
-                    "{} has no DMARC record: Gmail and Yahoo want one of all who send much",
+                    "{} has no DMARC record: Gmail and Yahoo require one from bulk senders",
                     self.domain
                 );
                 Finding::error(

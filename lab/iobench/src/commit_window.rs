@@ -40,8 +40,8 @@ pub struct CommitWindowArgs {
     /// Octets of the content of each
     #[arg(short = 'l', value_name = "BYTES", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..=200_000))]
     length: u32,
-    /// The mean time that a session pauses before each message, from half of it to half more: messages then arrive one by one, and not as
-    /// many as a disk can take
+    /// Mean pause of a session before each message; each is 50 to 150 % of it: messages then arrive one by one, and fewer than the
+    /// disk could take
     #[arg(long, value_name = "MS", default_value = "0", value_parser = clap::value_parser!(u32).range(..=10_000))]
     pause: u32,
     /// Keep content in a file of its own in this directory, as on another disk; a commit syncs both files at once. Postrider's log has no such form

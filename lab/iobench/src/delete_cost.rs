@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 
 /// Measure what the deletion of stored messages costs
 ///
-/// Messages are stored in groups, as by sessions at the same time: each message is a transaction of its own, and a group starts when the
+/// Messages are stored in groups, as concurrent sessions would store them: each message is a transaction of its own, and a group starts when the
 /// previous one is durable. They are settled in two ways: each group's outcomes together with the next group, as in a relay that keeps
 /// up; or all after the last message, as when a queue is emptied.
 ///

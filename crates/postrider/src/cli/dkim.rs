@@ -86,7 +86,7 @@ fn zone_line(domain: &str, selector: &str, record: &str) -> String {
 /// Runs a command that reads the configuration.
 pub(super) fn run(command: &DkimCommand, settings: &Settings, out: &mut dyn Write) -> Ending {
     if settings.sign.is_empty() {
-        let text = "nothing is signed: `postrider dkim new DOMAIN` makes a key for [[sign]]";
+        let text = "nothing is signed: `postrider dkim new DOMAIN --selector NAME` makes a key for [[sign]]";
         return Err(CliError::new(Exit::Config, text));
     }
     match command {

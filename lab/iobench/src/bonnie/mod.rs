@@ -32,11 +32,11 @@ pub struct BonnieArgs {
     /// A directory on the disk to measure
     #[arg(short = 'd', value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
-    /// MiB of the large file, or with a suffix k, m or g; and octets of a block, seeks and seekers; 0 is none
+    /// MiB of the large file, or with a suffix k, m or g; and octets of a block, seeks and seekers; 0 skips the test
     /// [default: twice the memory]
     #[arg(short = 's', value_name = "SIZE[:BLOCK[:SEEKS[:SEEKERS]]]")]
     size: Option<String>,
-    /// Small files, in units of 1024; their largest and smallest sizes, directories, and octets of a write; 0 is none;
+    /// Small files, in units of 1024; their largest and smallest sizes, directories, and octets of a write; 0 skips the test;
     /// a largest size of -1 makes hard links, of -2 symbolic links
     #[arg(
         short = 'n',
@@ -48,7 +48,7 @@ pub struct BonnieArgs {
     /// The machine's name in the table
     #[arg(short = 'm', value_name = "NAME")]
     machine: Option<String>,
-    /// MiB of memory; a large file below twice of it is refused; 0: anything goes
+    /// MiB of memory; a large file smaller than twice this is refused; 0 turns the check off
     #[arg(short = 'r', value_name = "SIZE")]
     memory: Option<String>,
     /// Number of runs; each gives a CSV line
@@ -82,7 +82,7 @@ pub struct BonnieArgs {
     /// Only the CSV lines on standard output; the table goes to standard error
     #[arg(short = 'q', action = ArgAction::SetTrue)]
     quiet: bool,
-    /// Seed of all chance
+    /// Random seed
     #[arg(short = 'z', value_name = "SEED", default_value = "42")]
     seed: u64,
     /// A file of random numbers, four octets each in network byte order, instead of a seed

@@ -47,7 +47,7 @@ pub struct FsperfArgs {
     /// Number of operations
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     operations: u32,
-    /// Names they take turns on
+    /// Number of file names to rotate through
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     files: u32,
     /// A directory on the disk to measure

@@ -12,7 +12,7 @@ use std::{fs::File, io, path::PathBuf};
 
 /// Find out whether synced data reaches the disk
 ///
-/// Exit code 0 if nothing speaks against it, 1 if something does.
+/// The exit code is 0 if nothing suggests otherwise, and 1 if something does.
 #[derive(Debug, Args)]
 pub struct FsyncCheckArgs {
     /// Syncs

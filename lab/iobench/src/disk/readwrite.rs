@@ -27,7 +27,7 @@ pub struct ReadwriteArgs {
     /// Files for each process
     #[arg(short = 'f', value_name = "COUNT", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     files: u32,
-    /// Processes, as t-readwrite has them: each with a table of open files of its own
+    /// Processes, each with its own table of open files, as in t-readwrite
     #[arg(short = 'p', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
     processes: u16,
     /// Threads of this process instead

@@ -22,12 +22,12 @@ pub struct GatlingArgs {
     /// Messages a second [default: as fast as they are taken]
     #[arg(long, value_name = "PER SECOND")]
     rate: Option<f64>,
-    /// Recipient [default: foo@ our name]
+    /// Recipient [default: foo@HOSTNAME]
     #[arg(short = 't', value_name = "ADDRESS")]
     to: Option<String>,
     #[command(flatten)]
     delivery: Delivery,
-    /// Server to connect to: [inet:]host[:port] or unix:path; several with commas between them take turns
+    /// Server to connect to: [inet:]host[:port] or unix:path; separate several with commas, they are used in turn
     #[arg(value_parser = crate::address::Servers::checked)]
     endpoint: String,
 }

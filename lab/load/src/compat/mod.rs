@@ -23,7 +23,7 @@ use std::{
 /// Sender and rounds of the mail; every front end takes these
 #[derive(Debug, Clone, clap::Args)]
 pub struct Delivery {
-    /// Sender [default: foo@ our name]
+    /// Sender [default: foo@HOSTNAME]
     #[arg(short = 'f', value_name = "ADDRESS")]
     from: Option<String>,
     /// Number of times that the whole is done

@@ -32,12 +32,12 @@ pub struct SlamArgs {
     /// Send the next message over the same connection
     #[arg(short = 'd')]
     keep: bool,
-    /// Recipient [default: foo@ our name]
+    /// Recipient [default: foo@HOSTNAME]
     #[arg(short = 'T', value_name = "ADDRESS")]
     to: Option<String>,
     #[command(flatten)]
     delivery: Delivery,
-    /// Server to connect to: [inet:]host[:port] or unix:path; several with commas between them take turns
+    /// Server to connect to: [inet:]host[:port] or unix:path; separate several with commas, they are used in turn
     #[arg(value_parser = crate::address::Servers::checked)]
     endpoint: String,
 }

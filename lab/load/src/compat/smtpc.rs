@@ -7,7 +7,7 @@ use clap::Args;
 /// Send mail as smtpc does: -t connections at a time, -s messages
 #[derive(Debug, Args)]
 pub struct SmtpcArgs {
-    /// Recipient [default: foo@ our name]
+    /// Recipient [default: foo@HOSTNAME]
     #[arg(short = 'R', value_name = "ADDRESS")]
     to: Option<String>,
     /// Connections at the same time

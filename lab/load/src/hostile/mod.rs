@@ -36,7 +36,7 @@ pub struct HostileArgs {
     /// Seconds that the clients stay, counted from when all sessions are open or were refused
     #[arg(long = "for", value_name = "SECONDS", default_value = "30", value_parser = crate::arguments::seconds_of)]
     time: Duration,
-    /// Addresses that the clients come from: 127.1.0.1 and the following ones. Other servers than those of this machine see one
+    /// Addresses that the clients come from: 127.1.0.1 and the following ones. Servers on other machines see only one
     #[arg(long, value_name = "COUNT", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     sources: u32,
     #[command(flatten)]

@@ -66,7 +66,7 @@ pub struct SinkArgs {
     /// Compare each message with the checksum in its header, as `source --random-size` sends it
     #[arg(long)]
     verify: bool,
-    /// Offer STARTTLS; with implicit, TLS begins with the connection. Without --cert, with a certificate of its own making
+    /// Offer STARTTLS; with implicit, TLS begins with the connection. Without --cert, the certificate is self-signed
     #[arg(long, value_enum, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "starttls")]
     tls: Option<TlsMode>,
     /// The certificate chain of --tls, in PEM

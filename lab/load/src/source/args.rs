@@ -132,7 +132,7 @@ pub struct SourceArgs {
     /// Send the next message over the same connection
     #[arg(short = 'd')]
     keep: bool,
-    /// Sender [default: foo@ our name; "" is the null sender]
+    /// Sender [default: foo@HOSTNAME; "" is the null sender]
     #[arg(short = 'f', value_name = "ADDRESS")]
     from: Option<String>,
     /// Send the message in this file
@@ -169,7 +169,7 @@ pub struct SourceArgs {
     /// Subject
     #[arg(short = 'S', value_name = "TEXT")]
     subject: Option<String>,
-    /// Recipient [default: foo@ our name]
+    /// Recipient [default: foo@HOSTNAME]
     #[arg(short = 't', value_name = "ADDRESS")]
     to: Option<String>,
     /// TCP window

@@ -41,7 +41,7 @@ pub struct StatArgs {
     /// Statistics only
     #[arg(short = 'n')]
     only_numbers: bool,
-    /// A bar of its own line for each sample
+    /// Draw each sample's bar on its own line
     #[arg(short = 's')]
     separate: bool,
     /// Width of the picture
@@ -56,7 +56,7 @@ pub struct StatArgs {
     /// A bootstrapped interval for the difference of means too
     #[arg(long)]
     bootstrap: bool,
-    /// All three
+    /// All three tests above
     #[arg(long, action = ArgAction::SetTrue)]
     all: bool,
     #[command(flatten)]

@@ -82,7 +82,7 @@ pub(crate) struct RelayArgs {
     /// How long each run sends; the same for all servers
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = duration_of)]
     duration: Duration,
-    /// Time limit for the rest of a queue to arrive at the sink
+    /// Time limit for the queue to drain into the sink
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds_of)]
     drain: Duration,
     /// Time limit for the test message to arrive at the sink
