@@ -2,6 +2,9 @@
 
 use std::io::{BufRead, BufReader, Read};
 
+/// Characters of what is no number that an error shows.
+const SHOWN_MAX: usize = 40;
+
 /// Numbers in rising order, at least three of them: fewer say nothing of their spread.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
@@ -50,8 +53,10 @@ impl Sample {
             let Some(word) = words.map(str::trim).nth(columns.column - 1).filter(|w| !w.is_empty()) else {
                 continue;
             };
+            // A file of another kind may have a single line.
+            let shown = || word.chars().take(SHOWN_MAX).collect::<String>();
             let point =
-                word.parse().map_err(|_| format!("invalid data on line {} in {name}: {word}", i + 1))?;
+                word.parse().map_err(|_| format!("not a number on line {} in {name}: {}", i + 1, shown()))?;
             points.push(point);
         }
         Self::new(name, points)
@@ -121,7 +126,9 @@ mod tests {
 
     #[test]
     fn what_is_no_number_is_told_with_its_line() {
-        assert_eq!(read("1\ntwo\n3", 1, " ").unwrap_err(), "invalid data on line 2 in x: two");
+        assert_eq!(read("1\ntwo\n3", 1, " ").unwrap_err(), "not a number on line 2 in x: two");
+        let long = read(&"x".repeat(1000), 1, " ").unwrap_err();
+        assert_eq!(long, format!("not a number on line 1 in x: {}", "x".repeat(SHOWN_MAX)));
         assert_eq!(read("1\n2\n", 1, " ").unwrap_err(), "x must contain at least 3 data points");
         assert_eq!(read("1\n2\nNaN\n", 1, " ").unwrap_err(), "x contains a number that is not finite");
     }
