@@ -51,8 +51,12 @@ mod tests {
 
     #[test]
     fn the_process_behind_a_port_is_named() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (_, pid) = owner_of(listener.local_addr().unwrap().port()).unwrap();
-        assert_eq!(pid, std::process::id());
+        // Another test may listen on the same port of another address.
+        let is_own = |_| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let (_, pid) = owner_of(listener.local_addr().unwrap().port()).unwrap();
+            pid == std::process::id()
+        };
+        assert!((0..5).any(is_own));
     }
 }
