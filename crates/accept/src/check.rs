@@ -69,7 +69,7 @@ pub struct View<'a> {
     pub content: Option<&'a ReceivedContent>,
     /// What checks have found of the transaction. None where one address is asked about.
     pub findings: Option<&'a Findings>,
-    /// Is told how rules are judged; `None` if nobody wants to know.
+    /// Collects what checks find, for `postrider test`; `None` in the daemon.
     pub observer: Option<&'a Observer>,
     /// True if the message is in the queue, and one of its recipients is expanded again.
     pub is_queued: bool,

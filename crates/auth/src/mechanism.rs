@@ -3,7 +3,7 @@
 use crate::scram::ScramHash;
 use std::{fmt, str::FromStr};
 
-/// The SASL mechanisms of this server and its client.
+/// SASL mechanisms that this server offers to clients, or uses to log in to a next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mechanism {
     /// RFC 7677, bound to the TLS connection.

@@ -87,7 +87,7 @@ pub enum Answer {
     Wrong,
     /// The token is valid, but was not issued for sending mail.
     InsufficientScope,
-    /// Not known now: the client is told to try again.
+    /// The login could not be checked; the client may try again later.
     Unavailable,
 }
 

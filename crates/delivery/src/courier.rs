@@ -77,7 +77,7 @@ pub struct DeliverySettings {
     pub data_done_timeout: Duration,
 }
 
-/// What a route sets for its connections, in place of the settings for all.
+/// Settings of a route that override the general ones for its connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RouteSettings {
     /// The name and the password to log in with; never sent without TLS.

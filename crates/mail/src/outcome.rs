@@ -101,7 +101,7 @@ impl Cause {
 pub enum FinishedAs {
     /// The next hop or the mailbox has the message.
     Delivered,
-    /// A permanent failure, which the sender is told of unless `NOTIFY` says otherwise.
+    /// Failed permanently; the sender gets a DSN unless `NOTIFY` says otherwise.
     Bounced,
     /// Failed because the lifetime of the message was over.
     Expired,

@@ -7,7 +7,7 @@ use crate::{
 };
 use mail::{Destination, QueueId};
 
-/// Whether the sender is told of recipients that an operator cancels.
+/// How an operator cancels recipients: with or without a DSN to the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelAs {
     /// The sender gets a DSN.

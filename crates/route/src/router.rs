@@ -24,7 +24,7 @@ pub struct Host {
     pub addresses: Vec<SocketAddr>,
 }
 
-/// What the router knows of this server.
+/// This server's name and addresses, and the port of mail exchangers.
 #[derive(Debug, Clone)]
 pub struct RouterSettings {
     /// The name of this server: mail is never sent there by MX.

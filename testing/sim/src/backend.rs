@@ -11,7 +11,7 @@ use std::{fmt, ops::Deref, str::FromStr, sync::Arc, time::Duration};
 /// Which spool a seed tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backend {
-    /// The log alone.
+    /// Every message goes to the log.
     #[default]
     Log,
     /// Queue directories alone.

@@ -21,7 +21,7 @@ pub enum What {
     RecordBody,
     /// Anything in the newest batch of all.
     LastBatch,
-    /// An index file.
+    /// The index file of a segment.
     SegmentIndex,
     /// An envelope file.
     Envelope,

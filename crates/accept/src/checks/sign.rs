@@ -140,8 +140,9 @@ impl Signatures {
         found.retain(|(domain, key)| !has_signature(view.header, domain, &name(key)));
         if found.is_empty() {
             view.note("dkim", || format!("not signed again: it has the signature of {domain}"));
+            return Verdict::Pass;
         }
-        let Some(content) = view.content.filter(|_| !found.is_empty()) else { return Verdict::Pass };
+        let Some(content) = view.content else { return Verdict::Pass };
         let Some(body) = hash(content, streamed) else {
             return deferred(&view, &"sign: the body is not in memory, and was not hashed as it came");
         };
@@ -198,6 +199,7 @@ fn deferred(view: &View<'_>, why: &dyn fmt::Display) -> Verdict {
     view.failed("dkim", why);
     Verdict::Defer(CANNOT_SIGN)
 }
+
 /// Returns the mailbox in From; `None` unless there is exactly one.
 fn from(view: &View<'_>) -> Option<Mailbox> {
     Mailbox::parse(&from_mailbox(view.header)?, true).ok()

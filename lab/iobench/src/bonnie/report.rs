@@ -13,7 +13,7 @@ pub(super) struct Phase {
     pub(super) amount: f64,
     pub(super) seconds: f64,
     pub(super) cpu_seconds: f64,
-    /// The longest operation.
+    /// Time of the slowest operation.
     pub(super) longest: Duration,
 }
 

@@ -113,7 +113,7 @@ pub enum Cell {
     Empty,
     /// Text, such as a name.
     Text(String),
-    /// A whole number.
+    /// Shown without decimals.
     Count(u64),
     /// A figure of one value, with so many decimals in text.
     Number(f64, usize),

@@ -13,7 +13,7 @@ pub(crate) struct Track {
     pub(crate) theirs: Option<(f64, f64)>,
     /// Values that the prediction allows.
     pub(crate) window: Option<(f64, f64)>,
-    /// The measured interval.
+    /// Lower and upper end of the interval that was measured.
     pub(crate) interval: Option<(f64, f64)>,
     pub(crate) median: Option<f64>,
     /// One for each round.
