@@ -1,11 +1,13 @@
 //! `postrider spool` on spools that real daemons left behind.
 
-use crate::common::{Postrider, client::Client, free_address, until};
+use crate::common::{Postrider, client::Client, free_address, sink::Sink, until};
 use std::{
     fs::{self, OpenOptions},
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     process::{Command, Output},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
 };
 
 /// Nothing listens there: all mail stays.
@@ -192,6 +194,41 @@ fn own(path: &Path, uid: u32, gid: u32) {
     std::os::unix::fs::lchown(path, Some(uid), Some(gid)).unwrap();
     if path.is_dir() {
         fs::read_dir(path).unwrap().for_each(|e| own(&e.unwrap().path(), uid, gid));
+    }
+}
+
+/// Ends the clients, whatever the test finds.
+struct DoneAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for DoneAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_spool_that_a_daemon_is_writing_is_sound() {
+    for backend in ["log", "queue-dirs"] {
+        let sink = Sink::start();
+        let daemon = Postrider::start(&format!("backend = \"{backend}\"\n{}", sink.route()));
+        let (is_done, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let send_until_done = || {
+            let mut client = Client::connect(daemon.address).unwrap();
+            let content = format!("Subject: m\r\n\r\n{}", "0123456789\r\n".repeat(300));
+            while !is_done.load(Ordering::Relaxed) {
+                client.send("a@far.test", &["x@else.test"], content.as_bytes()).unwrap();
+                sent.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        thread::scope(|scope| {
+            let _done_at_end = DoneAtEnd(&is_done);
+            (0..6).for_each(|_| drop(scope.spawn(send_until_done)));
+            for count in 1..=10 {
+                until("more is written", || sent.load(Ordering::Relaxed) >= 50 * count);
+                let check = command(daemon.dir.path(), &["spool", "check"]);
+                assert!(check.status.success(), "{backend}: {}", text(&check));
+            }
+        });
     }
 }
 

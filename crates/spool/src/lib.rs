@@ -40,7 +40,7 @@ pub use export::{export_envelope, import_envelope};
 pub use inspect::{SpoolReader, has_queue_directories, inspect, inspect_all, list};
 pub use log::{
     LogSettings, LogSpool, WorkStep,
-    dump::{LogItem, RecordBody, dump_log},
+    dump::{LogItem, RecordBody, dump_batches, dump_log},
     salvage::{SalvageReport, Salvaged, salvage},
 };
 pub use migrate::migrate_message;

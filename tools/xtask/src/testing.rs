@@ -194,6 +194,11 @@ impl Seen {
         }
         if !self.failed.is_empty() {
             told += &format!("test: {} failed:\n  {}", self.failed.len(), self.failed.join("\n  "));
+            // What daemons said may be long, and of a long output only the end is kept.
+            let names: Vec<&str> = self.failed.iter().filter_map(|failed| failed.lines().next()).collect();
+            if names.len() < self.failed.iter().map(|failed| failed.lines().count()).sum() {
+                told += &format!("\ntest: that is:\n  {}", names.join("\n  "));
+            }
         }
         Failure(told.trim_end().to_owned())
     }
@@ -264,7 +269,9 @@ error: 2 targets failed:
         assert_eq!(
             told(lines),
             "test: 3 failed:\n  -p postrider --test flow a_stop\n    tests/flow.rs:3:5: the queue has 2 \
-             messages\n      daemon: deferred: no answer\n  -p postrider --test flow twice\n  -p mail --doc crates/mail/src/lib.rs - Domain (line 5)"
+             messages\n      daemon: deferred: no answer\n  -p postrider --test flow twice\n  -p mail --doc crates/mail/src/lib.rs - Domain (line 5)\n\
+             test: that is:\n  -p postrider --test flow a_stop\n  -p postrider --test flow twice\n  -p mail --doc \
+             crates/mail/src/lib.rs - Domain (line 5)"
         );
     }
 

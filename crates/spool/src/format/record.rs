@@ -101,12 +101,13 @@ pub(crate) fn read(bytes: &[u8], position: u64, seed: u64) -> Result<(Record<'_>
         return Err(Malformed("record length"));
     }
     let (covered, sum) = bytes[..length].split_at(length - 4);
+    let mut reader = Reader(&covered[4..]);
+    // Before the checksum: where records are looked for byte by byte, most lengths are chance, and some are long.
+    let kind = Kind::from_u8(reader.u8()?).ok_or(Malformed("record type"))?;
     let sum = Reader(sum).u32()?;
     if checksum(seed, position, covered) != sum {
         return Err(Malformed("record checksum"));
     }
-    let mut reader = Reader(&covered[4..]);
-    let kind = Kind::from_u8(reader.u8()?).ok_or(Malformed("record type"))?;
     let name = reader.u64()?;
     Ok((Record { kind, name, body: reader.0 }, length, sum))
 }

@@ -172,12 +172,25 @@ impl RecordBody {
 /// # Errors
 /// [`SpoolFailure::Unusable`] when another version wrote it, [`SpoolFailure::Io`] when it cannot be read.
 pub fn dump_log(dir: &Path, each: &mut dyn FnMut(LogItem<'_>)) -> Result<(), SpoolFailure> {
+    dump(dir, true, each)
+}
+
+/// Passes on what [`dump_log`] does, but for records that stand alone in damage or in a torn tail. Looking for them takes
+/// seconds in a segment that was used before, whose older records are still behind the newer ones.
+///
+/// # Errors
+/// As for [`dump_log`].
+pub fn dump_batches(dir: &Path, each: &mut dyn FnMut(LogItem<'_>)) -> Result<(), SpoolFailure> {
+    dump(dir, false, each)
+}
+
+fn dump(dir: &Path, with_loose: bool, each: &mut dyn FnMut(LogItem<'_>)) -> Result<(), SpoolFailure> {
     if !dir.is_dir() {
         return Err(SpoolFailure::Unusable(format!("{}: no such folder", dir.display())));
     }
     let disk = RealDisk::new(dir).map_err(|e| failed("open", &dir.display().to_string(), &e))?;
     for file in in_order(&disk, each)? {
-        one_segment(&file, each)?;
+        one_segment(&file, with_loose, each)?;
     }
     Ok(())
 }
@@ -240,7 +253,11 @@ fn in_order(disk: &dyn Disk, each: &mut dyn FnMut(LogItem<'_>)) -> Result<Vec<Op
     Ok(opened)
 }
 
-fn one_segment(opened: &Opened, each: &mut dyn FnMut(LogItem<'_>)) -> Result<(), SpoolFailure> {
+fn one_segment(
+    opened: &Opened,
+    with_loose: bool,
+    each: &mut dyn FnMut(LogItem<'_>),
+) -> Result<(), SpoolFailure> {
     let Opened { name, file, size_bytes, header } = opened;
     let (seed, end) = match header {
         FoundHeader::Free(_) => {
@@ -261,7 +278,10 @@ fn one_segment(opened: &Opened, each: &mut dyn FnMut(LogItem<'_>)) -> Result<(),
         each(LogItem::Damage { from: 0, to: FIRST_BATCH, why: "segment header" });
     }
     match seed {
-        Some(seed) => batches(&bytes, seed, opened.is_set_aside() || opened.sequence().is_none(), each),
+        Some(seed) => {
+            let is_damaged = opened.is_set_aside() || opened.sequence().is_none();
+            batches(&bytes, seed, is_damaged, with_loose, each);
+        }
         None => each(LogItem::Damage { from: FIRST_BATCH, to: *size_bytes, why: "no whole batch" }),
     }
     if let Some(why) = file.unread() {
@@ -270,7 +290,7 @@ fn one_segment(opened: &Opened, each: &mut dyn FnMut(LogItem<'_>)) -> Result<(),
     Ok(())
 }
 
-fn batches(bytes: &[u8], seed: u64, is_damaged: bool, each: &mut dyn FnMut(LogItem<'_>)) {
+fn batches(bytes: &[u8], seed: u64, is_damaged: bool, with_loose: bool, each: &mut dyn FnMut(LogItem<'_>)) {
     let (mut at, mut last) = (FIRST_BATCH as usize, 0);
     while at < bytes.len() {
         match read_batch(&bytes[at..], at as u64, seed, true) {
@@ -292,7 +312,9 @@ fn batches(bytes: &[u8], seed: u64, is_damaged: bool, each: &mut dyn FnMut(LogIt
                 } else if used > 0 {
                     each(LogItem::Torn { from: at as u64, length: used as u64 });
                 }
-                loose(bytes, at..at + used, seed, each);
+                if with_loose {
+                    loose(bytes, at..at + used, seed, each);
+                }
                 at = to;
             }
         }
