@@ -207,7 +207,7 @@ impl Drop for DoneAtEnd<'_> {
 }
 
 #[test]
-fn a_spool_that_a_daemon_is_writing_is_sound() {
+fn a_spool_that_a_daemon_is_writing_is_sound_and_nothing_is_salvaged() {
     for backend in ["log", "queue-dirs"] {
         let sink = Sink::start();
         let daemon = Postrider::start(&format!("backend = \"{backend}\"\n{}", sink.route()));
@@ -227,6 +227,10 @@ fn a_spool_that_a_daemon_is_writing_is_sound() {
                 until("more is written", || sent.load(Ordering::Relaxed) >= 50 * count);
                 let check = command(daemon.dir.path(), &["spool", "check"]);
                 assert!(check.status.success(), "{backend}: {}", text(&check));
+                if backend == "log" {
+                    let salvage = text(&command(daemon.dir.path(), &["spool", "salvage"]));
+                    assert!(salvage.contains("brought out: 0 messages;"), "{salvage}");
+                }
             }
         });
     }

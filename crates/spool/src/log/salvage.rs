@@ -40,6 +40,9 @@ pub struct SalvageReport {
 /// Passes on every message that is neither live nor known to be done. Changes nothing. What is
 /// passed on is in memory all at once: damage is small, or there is little else to do.
 ///
+/// A message that a running daemon accepts or ends while the log is read can look like one, and a batch that it writes
+/// like damage. So the log is read twice, and what only one reading found is left out.
+///
 /// A delivery of such a message before the damage is not always known: the record of it may have been in the
 /// damage, too.
 ///
@@ -50,15 +53,11 @@ pub fn salvage(dir: &Path, each: &mut dyn FnMut(Salvaged)) -> Result<SalvageRepo
     if !dir.is_dir() {
         return Err(SpoolFailure::Unusable(format!("{}: no such folder", dir.display())));
     }
-    let disk = RealDisk::new(dir).map_err(|e| SpoolFailure::Io(format!("open {}: {e}", dir.display())))?;
-    let mut live = HashSet::new();
-    let (_, recovery) = LogReader::open(disk, false, &mut |found| {
-        live.insert(found.message.id.0);
-    })?;
-    let take_torn = !recovery.corrupt.is_empty();
-    let mut heap = Heap::new(live, take_torn);
-    heap.report.recovery = recovery;
-    dump_log(dir, &mut |item| heap.see(item))?;
+    let first = Heap::read(dir)?;
+    let mut heap = match first.is_empty() {
+        true => first,
+        false => Heap::read(dir)?.common_with(&first),
+    };
     let mut chunks = heap.wanted_chunks();
     if !chunks.is_empty() {
         dump_log(dir, &mut |item| {
@@ -151,6 +150,34 @@ impl Heap {
             in_tail: false,
             report: SalvageReport::default(),
         }
+    }
+
+    fn read(dir: &Path) -> Result<Self, SpoolFailure> {
+        let disk =
+            RealDisk::new(dir).map_err(|e| SpoolFailure::Io(format!("open {}: {e}", dir.display())))?;
+        let mut live = HashSet::new();
+        let (_, recovery) = LogReader::open(disk, false, &mut |found| {
+            live.insert(found.message.id.0);
+        })?;
+        let take_torn = !recovery.corrupt.is_empty();
+        let mut heap = Self::new(live, take_torn);
+        heap.report.recovery = recovery;
+        dump_log(dir, &mut |item| heap.see(item))?;
+        Ok(heap)
+    }
+
+    /// Is there nothing to bring out, and no damage?
+    fn is_empty(&self) -> bool {
+        let SalvageReport { recovery, damage, .. } = &self.report;
+        self.candidates.is_empty() && damage.is_empty() && recovery.corrupt.is_empty()
+    }
+
+    fn common_with(mut self, earlier: &Self) -> Self {
+        self.candidates.retain(|id, _| earlier.candidates.contains_key(id));
+        self.report.damage.retain(|what| earlier.report.damage.contains(what));
+        let before = &earlier.report.recovery;
+        self.report.recovery.corrupt.retain(|what| before.corrupt.contains(what));
+        self
     }
 
     fn see(&mut self, item: LogItem<'_>) {
