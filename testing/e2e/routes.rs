@@ -39,10 +39,11 @@ fn mail_takes_the_fallback_while_the_next_hop_cannot_be_reached() {
         free_address(),
         backup.address
     );
-    let daemon = Postrider::start(&format!("{route}{LOG}"));
+    let daemon = Postrider::start(&format!("{route}{LOG}[delivery]\nreuse_timeout = \"100ms\"\n"));
     send(&daemon, "one@b.test");
     until("the fallback has it", || backup.count() == 1);
-    // A next hop that answers gets the mail, also mail that it refuses.
+    // A next hop that answers gets the mail, also mail that it refuses, and also while mail follows closely enough to keep
+    // the connection to the fallback open.
     let main =
         Sink::at(dead, |command| command.starts_with("RCPT TO:<bad@").then(|| "550 5.1.1 no".to_owned()));
     until("the next hop has some", || {

@@ -628,6 +628,10 @@ section! {
         eight_bit: EightBit = "\"auto\"",
         /// How long an idle connection stays open.
         idle_timeout: Duration = "\"5s\"",
+        /// How long a connection takes further messages before it is replaced. A new connection begins with the best
+        /// server again, so this is how soon steady mail leaves the fallback, or the second mail exchanger, for a next hop
+        /// that is back.
+        reuse_timeout: Duration = "\"5m\"",
         /// Time to connect to one address.
         connect_timeout: Duration = "\"30s\"",
         /// Time for the greeting (RFC 5321 §4.5.3.2.1) and for a TLS handshake.

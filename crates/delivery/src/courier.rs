@@ -65,6 +65,9 @@ pub struct DeliverySettings {
     pub pipeline_depth: usize,
     /// The time that a connection without work is kept.
     pub idle_timeout: Duration,
+    /// The time after which a connection takes no further message and is replaced, so that mail comes back to the best
+    /// server.
+    pub reuse_timeout: Duration,
     /// The time limit for connecting to one address.
     pub connect_timeout: Duration,
     /// The time limit for the greeting, and for a TLS handshake.

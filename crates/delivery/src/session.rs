@@ -111,6 +111,7 @@ pub(crate) struct Session<'a, J> {
     recipients_max: Option<usize>,
     next_transaction_id: u64,
     message_count: u32,
+    opened: Instant,
     /// A lease was completed on this connection, so another connection will work, too.
     has_finished_some: bool,
     has_delivered: bool,
@@ -157,6 +158,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
             recipients_max: unfinished.recipients_max,
             next_transaction_id: 0,
             message_count: 0,
+            opened: Instant::now(),
             has_finished_some: false,
             has_delivered: false,
             has_outcome: false,
@@ -263,8 +265,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
                 continue;
             }
             self.is_used_up |= self.connection.is_exhausted();
-            let is_over = self.message_count >= self.settings.messages_per_connection
-                || !self.for_next_server.is_empty();
+            let is_over = self.takes_no_more();
             if self.connection.is_closing() || self.is_used_up || (is_over && self.to_resume.is_empty()) {
                 return self.end_of_work();
             }
@@ -276,6 +277,13 @@ impl<'a, J: WorkSource> Session<'a, J> {
                 }
             }
         }
+    }
+
+    /// Another connection gets the further messages.
+    fn takes_no_more(&self) -> bool {
+        self.message_count >= self.settings.messages_per_connection
+            || !self.for_next_server.is_empty()
+            || (self.message_count > 0 && self.opened.elapsed() >= self.settings.reuse_timeout)
     }
 
     fn end_of_work(&self) -> End {
@@ -292,9 +300,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
         while self.connection.can_begin() && !self.is_used_up {
             if let Some(to_resume) = self.to_resume.pop() {
                 self.begin(to_resume).await;
-            } else if self.message_count < self.settings.messages_per_connection
-                && self.for_next_server.is_empty()
-            {
+            } else if !self.takes_no_more() {
                 let Some(lease) = self.source.next_lease() else { return };
                 self.spurious_wakeups = 0;
                 match self.source.message(&lease).await {

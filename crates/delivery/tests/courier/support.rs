@@ -198,6 +198,7 @@ pub(crate) fn settings(eight_bit: EightBit, timeout: Duration) -> DeliverySettin
         pipeline_depth: 2,
         eight_bit,
         idle_timeout: Duration::from_millis(200),
+        reuse_timeout: timeout,
         connect_timeout: timeout,
         greeting_timeout: timeout,
         command_timeout: timeout,

@@ -62,6 +62,7 @@ static OUTSIDE: LazyLock<Outside> = LazyLock::new(|| {
         eight_bit: delivery.eight_bit,
         pipeline_depth: delivery.pipeline_depth,
         idle_timeout: delivery.idle_timeout,
+        reuse_timeout: delivery.reuse_timeout,
         connect_timeout: delivery.connect_timeout,
         greeting_timeout: delivery.greeting_timeout,
         command_timeout: delivery.command_timeout,

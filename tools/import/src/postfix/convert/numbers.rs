@@ -24,7 +24,7 @@ enum Kind {
 }
 
 /// Parameters whose value becomes that of a key.
-const NUMBERS: [(&str, &str, &str, Kind); 26] = [
+const NUMBERS: [(&str, &str, &str, Kind); 27] = [
     ("message_size_limit", "[limits]", "max_message_size", Kind::Size(64 * 1024)),
     ("smtpd_recipient_limit", "[limits]", "max_recipients", Kind::Count(100, u32::MAX as u64)),
     ("hopcount_limit", "[limits]", "max_hops", Kind::Count(1, 1000)),
@@ -71,6 +71,7 @@ const NUMBERS: [(&str, &str, &str, Kind); 26] = [
     ("smtp_helo_name", "[delivery]", "ehlo_name", Kind::Text),
     ("smtp_tcp_port", "[delivery]", "mx_port", Kind::Count(1, 65535)),
     ("smtp_connection_cache_time_limit", "[delivery]", "idle_timeout", Kind::Time('s')),
+    ("smtp_connection_reuse_time_limit", "[delivery]", "reuse_timeout", Kind::Time('s')),
 ];
 
 pub(super) fn write(context: &mut Context<'_>) {

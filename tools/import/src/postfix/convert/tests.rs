@@ -264,10 +264,12 @@ fn a_client_that_mynetworks_excludes_may_not_relay() {
 #[test]
 fn times_of_zero_become_what_the_check_accepts() {
     let (toml, report) = converted(
-        "maximal_queue_lifetime = 0\ndelay_warning_time = 4h\nsmtp_connect_timeout = 0s\nsmtp_connection_cache_time_limit = 0\n",
+        "maximal_queue_lifetime = 0\ndelay_warning_time = 4h\nsmtp_connect_timeout = 0s\nsmtp_connection_cache_time_limit = 0\nsmtp_connection_reuse_time_limit = 90s\n",
         &[],
     );
-    for line in ["expire = \"1s\"", "delay_warning = \"0s\"", "idle_timeout = \"0s\""] {
+    for line in
+        ["expire = \"1s\"", "delay_warning = \"0s\"", "idle_timeout = \"0s\"", "reuse_timeout = \"90s\""]
+    {
         assert!(toml.contains(line), "{line}: {toml}");
     }
     assert!(!toml.contains("connect_timeout"), "{toml}");
