@@ -49,8 +49,10 @@ const LINES_KEPT: usize = 12;
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < wait_timeout(), "timed out: {what}");
-        std::thread::park_timeout(Duration::from_millis(5));
+        let waited = begun.elapsed();
+        assert!(waited < wait_timeout(), "timed out: {what}");
+        // To ask often is what most long waits would use the processor for: asking starts a program.
+        std::thread::park_timeout((waited / 10).clamp(Duration::from_millis(5), Duration::from_millis(250)));
     }
 }
 
