@@ -1,7 +1,7 @@
 //! Work of later steps that goes on beside the test programs, most of which wait: cargo compiles at the lowest priority. The
 //! step itself runs the same command again, and has the results and the messages from cargo's cache.
 
-use crate::shell::{cargo_program, program};
+use crate::shell::{as_first_build, cargo_program, program};
 use std::{
     process::Stdio,
     thread::{self, JoinHandle},
@@ -29,6 +29,7 @@ impl Ahead {
 fn run(arguments: &[&str]) {
     let mut command = program("nice");
     command.args(["-n", "19"]).arg(cargo_program()).args(arguments);
+    as_first_build(&mut command);
     // A failure is reported by the step that runs the command again.
     let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
 }

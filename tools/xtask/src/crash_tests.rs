@@ -2,7 +2,7 @@
 //! file builds and runs them. docs/crash-testing.md describes each test.
 
 use crate::shell::{
-    ALL_MAPS, Done, build_as_tests, cargo, cargo_program, output, program, run, target_dir, watch,
+    ALL_MAPS, Done, build_as_tests, cargo, cargo_command, output, program, run, target_dir, watch,
 };
 use std::{
     process::Command,
@@ -47,8 +47,7 @@ pub(crate) fn kill9(seed: u64, rounds: u64, release: bool) -> Done {
     run(tool("kill9", &[("seed", seed), ("rounds", rounds)]).arg("--binary").arg(binary))?;
     // The same for all processes, with mail of all kinds. Of the whole workspace: one package alone has other features, and
     // everything would be compiled again.
-    let mut test = program(cargo_program());
-    test.args(["test", "--quiet", "--locked", "--workspace", ALL_MAPS, "--test", "e2e"]);
+    let mut test = cargo_command(&["test", "--quiet", "--locked", "--workspace", ALL_MAPS, "--test", "e2e"]);
     test.args(["whatever_process", "--", "--nocapture"]);
     test.env("POSTRIDER_TEST_ROUNDS", rounds.to_string()).env("POSTRIDER_TEST_SEED", seed.to_string());
     run(&mut test)

@@ -55,7 +55,22 @@ pub(crate) fn cargo_program() -> OsString {
 pub(crate) fn cargo_command(arguments: &[&str]) -> Command {
     let mut command = program(cargo_program());
     command.args(arguments);
+    as_first_build(&mut command);
     command
+}
+
+/// Makes a first build not incremental, which takes a fifth less of the processor's time. Whoever builds with cargo itself
+/// has incremental builds from then on.
+pub(crate) fn as_first_build(command: &mut Command) {
+    if std::env::var_os("CARGO_INCREMENTAL").is_none() && is_first_build() {
+        command.env("CARGO_INCREMENTAL", "0");
+    }
+}
+
+/// Returns whether nobody has built anything here but this program.
+fn is_first_build() -> bool {
+    let built = std::fs::read_dir(target_dir().join("debug/incremental")).into_iter().flatten();
+    built.flatten().all(|dir| dir.file_name().as_encoded_bytes().starts_with(b"xtask-"))
 }
 
 /// Runs cargo to its end, its output passed through.

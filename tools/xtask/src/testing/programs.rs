@@ -14,14 +14,16 @@ use std::{
 };
 
 /// Proofs that take too long for whoever only wants to know whether all is well: importers and filters beside the other mail servers, the
-/// configurations of the documents, and the many cases of the simulator, which replays a support bundle, too, and of the fuzz targets. The longest start first, so that none
-/// of them runs alone at the end.
-pub(super) const PROOFS: [&str; 12] = [
+/// configurations of the documents and the set-ups of `examples/`, the laboratory beside real mail servers, and the many cases of
+/// the simulator, which replays a support bundle, too, and of the fuzz targets. The longest start first, so that none of them runs
+/// alone at the end.
+pub(super) const PROOFS: [&str; 14] = [
     "-p postrider --test e2e migration",
     "-p postrider --test e2e from_postfix",
     "-p postrider --test e2e import",
     "-p postrider --test e2e filters",
     "-p postrider --test e2e documents",
+    "-p postrider --test e2e examples",
     "-p postrider --test e2e go_programs",
     "-p postrider --test e2e support_bundle",
     "-p sim --test relay",
@@ -29,6 +31,7 @@ pub(super) const PROOFS: [&str; 12] = [
     "-p fuzz --test targets",
     "-p sim --test cases",
     "-p sim --test mutants",
+    "-p lab --test e2e relay",
 ];
 
 /// Packages that only the long proofs need.
@@ -36,15 +39,15 @@ pub(super) const OF_PROOFS: [&str; 3] = ["sim", "fuzz", "bench"];
 
 /// The other programs that run for a long time, which start first too.
 const LONGEST: [&str; 9] = [
-    "-p postrider --test e2e programs",
-    "-p lab --test e2e stat",
-    "-p postrider --test e2e rules",
-    "-p postrider --test e2e addresses",
-    "-p postrider --test e2e acme",
-    "-p lab --test e2e formats",
-    "-p postrider --test e2e logins",
     "-p postrider --test e2e verify",
-    "-p lab --test e2e relay",
+    "-p postrider --test e2e addresses",
+    "-p postrider --test e2e rules",
+    "-p postrider --test e2e acme",
+    "-p postrider --test e2e routes",
+    "-p postrider --test e2e logins",
+    "-p lab --test e2e source",
+    "-p lab --test e2e stat",
+    "-p lab --test e2e formats",
 ];
 
 /// The programs that are run module by module.
