@@ -196,11 +196,10 @@ fn lint() -> Done {
 
 /// Packages whose programs are also built alone, with fewer features of other packages than in a build of the workspace; the
 /// daemon is usually built without the optional kinds of maps.
-const CLIPPY: [&[&str]; 4] = [
+const CLIPPY: [&[&str]; 3] = [
     &["clippy", "--locked", "--workspace", ALL_MAPS, "--all-targets", "--", "-D", "warnings"],
     &["clippy", "--locked", "--package", "postrider", "--", "-D", "warnings"],
     &["clippy", "--locked", "--package", "lab", "--", "-D", "warnings"],
-    &["clippy", "--locked", "--package", "sim", "--", "-D", "warnings"],
 ];
 
 /// Name and function of a step of CI.
@@ -218,7 +217,7 @@ const STEPS: [Step; 7] = [
 ];
 
 /// Builds of later steps.
-const AHEAD: [&[&str]; 5] = [CLIPPY[0], &bench::BUILD, CLIPPY[1], CLIPPY[2], CLIPPY[3]];
+const AHEAD: [&[&str]; 4] = [CLIPPY[0], &bench::BUILD, CLIPPY[1], CLIPPY[2]];
 
 /// Every step, also after one that failed: all results are wanted from a run of CI. The failures are listed
 /// again at the end, step by step.
