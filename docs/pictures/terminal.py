@@ -27,7 +27,10 @@ def wrapped(line):
 
 def element(number, line):
     kind = ' class="command"' if line.startswith("$ ") else ""
-    return f'<text x="{MARGIN}" y="{TITLE + LINE * (number + 1)}"{kind}>{escape(line)}</text>'
+    # Not every program that draws SVG keeps spaces, least of all at the beginning of a line.
+    left = MARGIN + (len(line) - len(line.lstrip())) * CHARACTER
+    text = escape(line.strip()).replace(" ", "\u00a0")
+    return f'<text x="{left:g}" y="{TITLE + LINE * (number + 1)}"{kind}>{text}</text>'
 
 
 lines = [part for line in sys.stdin.read().rstrip("\n").split("\n") for part in wrapped(line)]

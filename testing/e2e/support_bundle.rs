@@ -73,7 +73,10 @@ fn a_bundle_has_no_names_and_its_workload_ends_as_the_mail_did() {
         daemon.ask(&["support-bundle", "--offline", "--dry-run", daemon.dir.path().to_str().unwrap()]);
     assert!(listed.contains("workload.jsonl") && listed.contains("Nothing was written"), "{listed}");
     let (told, dir) = bundle(&daemon, &[]);
-    assert!(told.starts_with("The bundle has:") && told.contains("Look at it before you send it"), "{told}");
+    assert!(
+        told.starts_with("The bundle contains:") && told.contains("Look at it before you send it"),
+        "{told}"
+    );
     for name in [
         "about.txt",
         "configuration.toml",

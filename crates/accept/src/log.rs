@@ -40,6 +40,11 @@ impl AcceptLog {
         self.stream.write(&Event::Rejected(rejected));
     }
 
+    /// Logs that a client has logged in.
+    pub fn logged_in(&self, client: SocketAddr, user: &str, mechanism: &str) {
+        self.stream.write(&Event::LoggedIn { client, user, mechanism });
+    }
+
     /// Logs that a client could not log in. `user`: the name that it gave.
     pub fn login_failed(&self, client: SocketAddr, user: Option<&str>, mechanism: &str, reply: &Reply) {
         let (stage, reply) = (format!("AUTH {mechanism}"), reply.to_string());

@@ -27,7 +27,7 @@ section! {
         r#for: Audience = "\"all\"",
         /// Whether it also sees the mail of programs on this machine (`sendmail`).
         local: bool = "false",
-        /// Time for connecting, and for each answer. A filter that says that it is still at work has the time anew.
+        /// Time for connecting, and for each answer. A progress message from the filter restarts the timeout.
         timeout: Duration = "\"20s\"",
         /// Time for the whole content, from its header to the verdict.
         content_timeout: Duration = "\"5m\"",

@@ -31,6 +31,7 @@ mod map;
 mod metrics;
 mod notifications;
 mod oauth;
+mod outbound;
 mod problem;
 mod process;
 mod reload;
@@ -96,7 +97,7 @@ pub use units::{ByteSize, parse_duration, show_duration};
 pub use users::{PasswdFileError, UserStore, read_passwd};
 pub use value::{HostName, NameServer, PolicyName, SubAddress, Word};
 
-/// Returns the files of the folder `conf.d` next to a configuration file, in the order in which they are read after it.
+/// Returns the further files of a configuration file, those of `conf.d` next to it, in the order in which they are read after it.
 pub fn further_files(path: &std::path::Path) -> Vec<std::path::PathBuf> {
     sources::further(path).unwrap_or_default()
 }

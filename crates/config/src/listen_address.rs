@@ -48,8 +48,15 @@ fn parse(text: &str, base: &Path) -> Result<ListenAddress, (String, Option<Strin
     match (text.parse::<SocketAddr>(), text.trim_matches(['[', ']']).parse::<IpAddr>()) {
         (Ok(address), _) => Ok(ListenAddress::Ip(address.ip(), Some(address.port()))),
         (_, Ok(ip)) => Ok(ListenAddress::Ip(ip, None)),
+        _ if has_address(text) => Err(("the port is not a number from 1 to 65535".to_owned(), None)),
         _ => Err(("not an IP address".to_owned(), None)),
     }
+}
+
+/// Returns whether an IP address stands before the last colon.
+fn has_address(text: &str) -> bool {
+    let Some((address, port)) = text.rsplit_once(':') else { return false };
+    !port.contains(']') && address.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
 }
 
 /// Names of `FileDescriptorName=` (systemd.socket(5)).
@@ -70,9 +77,9 @@ pub enum ListenAt {
     Ip(SocketAddr),
     /// A socket in the file system.
     Unix {
-        /// The path.
+        /// Absolute, or below the directory of the configuration.
         path: PathBuf,
-        /// The permissions.
+        /// Who may connect.
         mode: SocketMode,
         /// The owner, where it is not the user of the daemon.
         owner: Option<User>,

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, ops::Range};
 /// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// The default.
+    /// No file sets the key.
     Default,
     /// The value is set in the file.
     File {

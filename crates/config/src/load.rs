@@ -24,7 +24,7 @@ use toml::{Spanned, de::DeTable};
 /// Settings, and how they came about.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// The settings.
+    /// What the daemon runs with.
     pub settings: Settings,
     /// Each key's value and origin, in the order of the manual.
     pub effective: Vec<Effective>,

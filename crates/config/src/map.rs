@@ -3,7 +3,7 @@
 use crate::{
     route::SecretSource,
     section::{Reading, section},
-    value::{MapServer, Query, RedisServer, Word},
+    value::{MapServer, Query, RedisServer, Text, Word},
 };
 use maps::{KEY, Ldap, LdapServer, NamedMap, Source, Trust};
 use std::{ops::Range, path::PathBuf, time::Duration};
@@ -24,18 +24,18 @@ section! {
         /// A PostgreSQL database, as libpq describes it: `host=/run/postgresql dbname=mail user=postrider`, or
         /// `postgresql://postrider@db.example.com/mail`. The password is in `secret`. Without `sslmode`, connections to
         /// other machines use TLS and verify the certificate.
-        postgres: Option<Word> = "",
+        postgres: Option<Text> = "",
         /// A MySQL or MariaDB database: `mysql://postrider@localhost/mail?socket=/run/mysqld/mysqld.sock`, or
         /// `mysql://postrider@db.example.com/mail`. The password is in `secret`. Connections to other machines use TLS and
         /// verify the certificate, unless `?require_ssl=false` is at the end.
-        mysql: Option<Word> = "",
+        mysql: Option<Text> = "",
         /// The query of `sqlite`, `postgres` and `mysql`. It selects one column. Each parameter (`$1` in PostgreSQL, `?`
         /// in the others) is the key, which is never part of the query's text.
         query: Option<Query> = "",
         /// A Redis or Valkey server: `unix:/path`, `host:port`, or `rediss://host:port` for TLS.
         redis: Option<RedisServer> = "",
         /// The key in Redis whose string (GET) is the value, such as `alias:{key}`. Default: `{key}`.
-        key: Option<Word> = "",
+        key: Option<Text> = "",
         /// The number of the Redis database. Default: 0.
         database: Option<u32> = "",
         /// The Redis user (ACL). Default: Redis's `default`.
@@ -44,23 +44,22 @@ section! {
         ldap: Option<LdapServer> = "",
         /// The entry of the directory at which the search begins: `ou=people,dc=example,dc=com`. All entries below are
         /// searched.
-        base: Option<Word> = "",
+        base: Option<Text> = "",
         /// The search filter (RFC 4515): `(mail={key})`. Special characters in the key are escaped.
-        filter: Option<Word> = "",
+        filter: Option<Text> = "",
         /// The attribute whose values are the result. Entries without it are ignored.
         attribute: Option<Word> = "",
         /// The distinguished name with which to log in to `ldap`. Without this key, the search is anonymous.
-        bind: Option<Word> = "",
+        bind: Option<Text> = "",
         /// The password for `postgres`, `mysql`, `redis` or `ldap`: `file:FILE` is the first line of a file, `credential:NAME` a
         /// systemd credential, and `env:NAME` a variable of the environment. It is read for each new connection.
         secret: Option<SecretSource> = "",
         /// PEM file with the certification authorities to trust for TLS to `postgres`, `mysql`, `redis` and `ldap`. Without this
         /// key, Mozilla's are used.
         ca_file: Option<PathBuf> = "",
-        /// Time for one look-up, including connecting. After that, it has failed.
+        /// Maximum time for a look-up, including connecting; a slower one fails.
         timeout: Duration = "\"5s\"",
-        /// How long a result is cached, also the result that a key does not exist; 0 for no cache. At most 20,000 results
-        /// are cached.
+        /// How long results are cached, including "no such key"; 0 for no cache. At most 20,000 results are cached.
         cache_ttl: Duration = "\"0s\"",
         /// Maximum number of concurrent connections to the server, or of open files of SQLite.
         max_connections: usize = "16",
@@ -177,6 +176,7 @@ impl Reading<'_> {
 /// Returns the source of a map; none if its place could not be read.
 fn source(place: &str, name: &str, keys: &MapKeys, trust: Trust) -> Result<Option<Source>, Missing> {
     let word = |word: &Option<Word>| word.as_ref().map(|word| word.0.clone());
+    let text = |text: &Option<Text>| text.as_ref().map(|Text(text)| text.clone());
     let query = |example| keys.query.as_ref().map(|query| query.0.clone()).ok_or(("query", example));
     Ok(match place {
         "socketmap" => keys.socketmap.as_ref().map(|server| Source::Socketmap {
@@ -189,7 +189,7 @@ fn source(place: &str, name: &str, keys: &MapKeys, trust: Trust) -> Result<Optio
         }
         "postgres" => {
             let query = query("query = \"SELECT target FROM alias WHERE address = $1\"")?;
-            keys.postgres.as_ref().map(|Word(connection)| Source::Postgres {
+            keys.postgres.as_ref().map(|Text(connection)| Source::Postgres {
                 connection: connection.clone(),
                 query,
                 trust,
@@ -197,7 +197,7 @@ fn source(place: &str, name: &str, keys: &MapKeys, trust: Trust) -> Result<Optio
         }
         "mysql" => {
             let query = query("query = \"SELECT target FROM alias WHERE address = ?\"")?;
-            keys.mysql.as_ref().map(|Word(connection)| Source::MySql {
+            keys.mysql.as_ref().map(|Text(connection)| Source::MySql {
                 connection: connection.clone(),
                 query,
                 trust,
@@ -206,18 +206,18 @@ fn source(place: &str, name: &str, keys: &MapKeys, trust: Trust) -> Result<Optio
         "redis" => keys.redis.as_ref().map(|RedisServer { server, is_tls }| Source::Redis {
             server: server.clone(),
             is_tls: *is_tls,
-            key: word(&keys.key).unwrap_or_else(|| KEY.to_owned()),
+            key: text(&keys.key).unwrap_or_else(|| KEY.to_owned()),
             database: keys.database.unwrap_or(0),
             user: word(&keys.user),
             trust,
         }),
         _ => {
-            let base = word(&keys.base).ok_or(("base", "base = \"ou=people,dc=example,dc=com\""))?;
-            let filter = word(&keys.filter).ok_or(("filter", "filter = \"(mail={key})\""))?;
+            let base = text(&keys.base).ok_or(("base", "base = \"ou=people,dc=example,dc=com\""))?;
+            let filter = text(&keys.filter).ok_or(("filter", "filter = \"(mail={key})\""))?;
             let attribute =
                 word(&keys.attribute).ok_or(("attribute", "attribute = \"mailRoutingAddress\""))?;
             keys.ldap.clone().map(|server| {
-                Source::Ldap(Ldap { server, base, filter, attribute, bind: word(&keys.bind), trust })
+                Source::Ldap(Ldap { server, base, filter, attribute, bind: text(&keys.bind), trust })
             })
         }
     })

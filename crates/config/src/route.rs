@@ -305,7 +305,7 @@ impl RejectText {
         &self.0
     }
 
-    /// The reply.
+    /// Returns what clients get.
     pub fn reply(&self) -> Reply {
         let (code, words) = self.0.split_at(3);
         let found = Enhanced::parse_prefix(words.trim_start());
@@ -388,7 +388,7 @@ impl MaildirTemplate {
         full.into_os_string().into_string().map(Self).map_err(|_| "not UTF-8".to_owned())
     }
 
-    /// The template.
+    /// Returns the text, with its placeholders.
     pub fn as_str(&self) -> &str {
         &self.0
     }

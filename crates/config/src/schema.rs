@@ -11,6 +11,7 @@ use crate::{
     map::MapKeys,
     metrics::Metrics,
     oauth::OAuth,
+    outbound::Delivery,
     process::Process,
     route::keys::RouteKeys,
     rules::keys::{Checks, GreylistKeys, LimitRateKeys, PolicyServiceKeys, RuleKeys},

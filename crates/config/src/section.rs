@@ -275,6 +275,12 @@ impl<'s> Reading<'s> {
     }
 
     fn not_a_table(&mut self, value: &Spanned<DeValue<'_>>, name: &str, header: &str) {
+        if header.starts_with("[[") && value.get_ref().is_table() {
+            let what = format!("there can be several sections `{name}`");
+            let help = format!("write {header}, with double brackets");
+            self.cx.problem_of(Code::Value, value.span(), what, "single brackets", help);
+            return;
+        }
         let usual = || format!("begin it with {header} on a line of its own, and its keys below");
         let (label, help) = sought::about_value(name).unwrap_or_else(|| ("not a section", usual()));
         self.cx.problem_of(Code::Value, value.span(), format!("`{name}` must be a section"), label, help);

@@ -1,7 +1,7 @@
 //! The keys by section. A key's comment is its entry in postrider.toml(5); the literal behind `=` is its default, as TOML.
 
 use crate::{
-    BareLf, ClientCertificates, EightBit, ListenTls, LoosePaths, Placement, SortOrder,
+    BareLf, ClientCertificates, ListenTls, LoosePaths, Placement, SortOrder,
     account::{Group, SocketMode, User},
     acme::Acme,
     choice::{Backend, Durability, EhloKeyword, SaslMechanism, TlsVersion},
@@ -17,6 +17,7 @@ use crate::{
     metrics::Metrics,
     notifications::LanguageCode,
     oauth::OAuth,
+    outbound::Delivery,
     process::Process,
     route::Route,
     rules::RuleSet,
@@ -85,7 +86,7 @@ pub struct Settings {
     pub queue: Queue,
     /// Queue groups, in the order of the file.
     pub queue_groups: Vec<QueueGroup>,
-    /// The spool.
+    /// `[spool]`, for mail of no queue group with a spool of its own.
     pub spool: Spool,
     /// DNS lookups.
     pub dns: Dns,
@@ -99,7 +100,7 @@ pub struct Settings {
     pub history: History,
     /// The sockets for the command line.
     pub control: Control,
-    /// The process.
+    /// `[process]`: user, sandbox and files.
     pub process: Process,
     /// Threads.
     pub workers: Workers,
@@ -190,9 +191,9 @@ impl Settings {
 pub struct Listen {
     /// The number of its section in the file, from 0.
     pub number: usize,
-    /// The place.
+    /// Where clients connect.
     pub address: ListenAt,
-    /// The purpose.
+    /// Who connects there, which decides what they may do.
     pub kind: ListenerKind,
     /// The use of TLS.
     pub tls: ListenTls,
@@ -372,8 +373,9 @@ section! {
         aliases: Vec<Reference> = "[]",
         /// If true, the file `.forward` in the home of a user of this machine is a list of targets for the user's name, if `aliases` has
         /// none: addresses, and `\name` for a mailbox. A helper reads it as the user; needs a daemon that root has started, with
-        /// `process.user`. A file counts if it is the user's or root's, no symbolic link, and others may not write it. Programs, files and
-        /// lists in it are not obeyed, and the user's mailbox gets the mail instead. A change counts within five seconds.
+        /// `process.user`. The file is used only if it belongs to the user or root, is not a symbolic link, and is not writable by
+        /// others. Programs, files and lists in it are ignored, and the user's mailbox gets the mail instead. Changes take effect within five
+        /// seconds.
         forward: bool = "false",
         /// Paths of the programs that aliases may start: `["/usr/bin/vacation"]`. There is no shell: the words after the
         /// path are the arguments. Programs are treated like those of `pipe` in `[[route]]`.
@@ -389,7 +391,8 @@ section! {
         r#virtual: Vec<Reference> = "[]",
         /// Maximum number of targets to which maps and files may expand one recipient. Mail for a longer list is refused
         /// with 550 5.2.4. A message with more than 50,000 recipients is queued as several messages, all of them or none.
-        /// Until the reply, the list takes about 100 bytes a member in one segment of the spool (`spool.segment_size`).
+        /// While it is being accepted, the list needs about 100 bytes per member, all in one segment of the spool
+        /// (`spool.segment_size`).
         max_list_members: u32 = "250000",
         /// The character between a user and a detail: with `+`, mail for `joe+lists` goes to `joe`. `""` for none.
         separator: SubAddress = "\"+\"",
@@ -491,8 +494,8 @@ section! {
     /// Users who may log in with AUTH (RFC 4954), on listeners of the kinds `mx`, `submission` and `submissions`.
     pub Auth = "auth" {
         /// The users and their passwords. `passwd:FILE` is a file in Dovecot's passwd-file format, with lines
-        /// `user:{SCHEME}hash` as `postrider auth hash` prints them; a changed file is read again by the first login
-        /// after it has not changed for a second. `dovecot:SOCKET` is Dovecot's auth socket for clients, such as
+        /// `user:{SCHEME}hash` as `postrider auth hash` prints them; a changed file is reread at the next login, once it has
+        /// been unchanged for a second. `dovecot:SOCKET` is Dovecot's auth socket for clients, such as
         /// `dovecot:/run/dovecot/auth-client`. `map:NAME`, `cdb:FILE` and other maps lead from a login in lower case to
         /// `{SCHEME}hash`; a colon and what follows are ignored. `bind:NAME` has an LDAP directory verify passwords: the
         /// `filter` of `[map.NAME]` finds the entry of a user, Postrider binds to the server as that entry with the client's
@@ -595,59 +598,6 @@ section! {
         max_content_memory: ByteSize = "\"256MiB\"",
         /// Time for sessions and deliveries to finish after a stop is requested.
         shutdown_timeout: Duration = "\"30s\"",
-    }
-}
-
-section! {
-    /// Outbound connections.
-    pub Delivery = "delivery" {
-        /// Maximum number of concurrent connections to one destination.
-        connections_per_destination: usize = "20",
-        /// Maximum number of concurrent connections to all destinations; fewer if the limit of open files is too low for
-        /// them, which is logged. Domains that have not accepted mail lately use at most half of them. Deliveries on this
-        /// machine are counted separately.
-        max_connections: usize = "1000",
-        /// Messages on one connection before it is replaced by a new one.
-        messages_per_connection: u32 = "1000",
-        /// Recipients in one transaction. A message with more recipients at one destination is sent in several
-        /// transactions, each with the content. RFC 5321 §4.5.3.1.8 requires servers to accept 100. A next hop that
-        /// accepts fewer recipients gets fewer.
-        recipients_per_transaction: usize = "100",
-        /// Messages sent ahead of their replies on one connection (RFC 2920). With 1, each message waits for the reply to
-        /// the previous one.
-        pipeline_depth: usize = "2",
-        /// Treatment of 8-bit content if the next hop does not offer 8BITMIME (RFC 6152). `convert` writes the parts that
-        /// need it in quoted-printable or base64, which every next hop accepts; the few messages that cannot be converted
-        /// are returned with 5.6.3. `send` sends everything unchanged, which most servers accept. `return` converts
-        /// nothing and returns the mail. `auto` converts, except for messages that cannot be converted and for signed
-        /// ones (DKIM-Signature, multipart/signed), whose signature a conversion would break: these are sent unchanged.
-        /// Binary content (BINARYMIME, RFC 3030) cannot be sent unchanged: `auto` and `convert` convert it, signed or
-        /// not, if the next hop does not offer BINARYMIME; with `send` and `return`, BINARYMIME is not offered to
-        /// clients. Notifications of this server are always converted if the next hop does not offer 8BITMIME, because
-        /// nobody is told about a lost notification.
-        eight_bit: EightBit = "\"auto\"",
-        /// How long an idle connection stays open.
-        idle_timeout: Duration = "\"5s\"",
-        /// How long a connection takes further messages before it is replaced. A new connection begins with the best
-        /// server again, so this is how soon steady mail leaves the fallback, or the second mail exchanger, for a next hop
-        /// that is back.
-        reuse_timeout: Duration = "\"5m\"",
-        /// Time to connect to one address.
-        connect_timeout: Duration = "\"30s\"",
-        /// Time for the greeting (RFC 5321 §4.5.3.2.1) and for a TLS handshake.
-        greeting_timeout: Duration = "\"5m\"",
-        /// Time for the reply to EHLO, MAIL, RCPT and RSET (RFC 5321 §4.5.3.2.2).
-        command_timeout: Duration = "\"5m\"",
-        /// Time for the reply to DATA (RFC 5321 §4.5.3.2.4), and for the server to receive a piece of content.
-        data_timeout: Duration = "\"3m\"",
-        /// Time for the reply to the end of the content (RFC 5321 §4.5.3.2.6).
-        data_done_timeout: Duration = "\"10m\"",
-        /// The local address of outbound connections. Without this key, the operating system chooses one.
-        source_address: Option<IpAddr> = "",
-        /// The name to send in EHLO.
-        ehlo_name: HostName = "\"{hostname}\"",
-        /// The port of MX hosts. Only tests need another one.
-        mx_port: u16 = "25",
     }
 }
 

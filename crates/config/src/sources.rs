@@ -1,5 +1,4 @@
-//! The text of a configuration: the file, and those of the folder `conf.d` beside it, which are read as if their sections stood in the
-//! file.
+//! The text of a configuration: the file, and those of the folder beside it, which are read as if their sections stood in the file.
 //!
 //! All texts stand one after the other in one text, and positions count from its beginning. Each file is parsed behind as many
 //! newlines as there are octets before it, so that the parser's positions are those of the whole text.
@@ -19,8 +18,11 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// The folder of further files.
-pub(crate) const FOLDER: &str = "conf.d";
+/// The folder of further files, beside `postrider.toml`; beside another file, that of a second instance, its name is in front:
+/// `lists.conf.d` beside `lists.toml`.
+const FOLDER: &str = "conf.d";
+/// The file to which the folder without a name belongs.
+const USUAL_NAME: &str = "postrider.toml";
 
 /// The texts of a configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,7 +40,7 @@ impl Sources {
         Self { files: vec![(path.to_owned(), 0)], text: text.to_owned(), padded: vec![text.to_owned()] }
     }
 
-    /// Reads a file, and those of `conf.d` beside it in the order of their names.
+    /// Reads a file, and those of its folder in the order of their names.
     pub(crate) fn read(path: &Path) -> Result<Self, Problems> {
         let mut sources = Self::one(path, &crate::load::source_of(path)?);
         for file in further(path)? {
@@ -58,7 +60,7 @@ impl Sources {
         &self.text
     }
 
-    /// Returns the main file, without those of `conf.d`.
+    /// Returns the main file.
     pub(crate) fn path(&self) -> &Path {
         self.files.first().map_or(Path::new(""), |(path, _)| path)
     }
@@ -115,9 +117,9 @@ impl Sources {
             code: Code::Conflict,
             what: format!("`{key}` is set twice"),
             label: format!("also in {}:{line}", file.display()),
-            help: Some(format!(
-                "keep one of the two; files of {FOLDER} add keys and sections, and replace none"
-            )),
+            help: Some(
+                "keep one of the two; further files add keys and sections, and replace none".to_owned(),
+            ),
             span: Some(span),
         }
     }
@@ -127,9 +129,17 @@ fn of_tables(array: &toml::de::DeArray<'_>) -> bool {
     array.iter().all(|item: &Spanned<DeValue<'_>>| item.get_ref().is_table())
 }
 
-/// Returns the `*.toml` files of the folder `conf.d` next to a file, sorted by name. Hidden files are left out: editors make them.
+/// Returns the folder of the further files of a configuration file.
+fn folder_of(path: &Path) -> PathBuf {
+    if path.file_name() == Some(OsStr::new(USUAL_NAME)) {
+        return path.with_file_name(FOLDER);
+    }
+    path.with_extension(FOLDER)
+}
+
+/// Returns the `*.toml` files of the folder of a file, sorted by name. Hidden files are left out: editors make them.
 pub(crate) fn further(path: &Path) -> Result<Vec<PathBuf>, Problems> {
-    let folder = path.parent().unwrap_or(Path::new("")).join(FOLDER);
+    let folder = folder_of(path);
     let entries = match fs::read_dir(&folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -196,6 +206,27 @@ mod tests {
         assert!(line.ends_with("conf.d/10-first.toml:4"), "{line}");
         let line = shown.lines().find(|line| line.starts_with("expire = ")).unwrap();
         assert!(line.ends_with("postrider.toml:3"), "{line}");
+    }
+
+    #[test]
+    fn a_second_instance_has_a_folder_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &[("postrider.toml", ""), ("conf.d/a.toml", "[queue]\nexpire = \"3d\"\n")]);
+        fs::create_dir(dir.path().join("lists.conf.d")).unwrap();
+        fs::write(dir.path().join("lists.conf.d/a.toml"), "[queue]\nretry_min = \"7m\"\n").unwrap();
+        fs::write(dir.path().join("lists.toml"), "data_dir = \"lists\"\n").unwrap();
+        let shown = |name: &str| {
+            let loaded = load_with_origins(Some(&dir.path().join(name)), Purpose::Ask);
+            loaded.unwrap_or_else(|problems| panic!("{problems}")).as_toml()
+        };
+        let has =
+            |name: &str| ["expire", "retry_min"].map(|key| shown(name).contains(&format!("\n{key} = ")));
+        let from_file = |name: &str| {
+            let text = shown(name);
+            ["conf.d/a.toml:2", "lists.conf.d/a.toml:2"].map(|place| text.contains(&format!("/{place}")))
+        };
+        assert_eq!((has("postrider.toml"), has("lists.toml")), ([true; 2], [true; 2]));
+        assert_eq!((from_file("postrider.toml"), from_file("lists.toml")), ([true, false], [false, true]));
     }
 
     #[test]

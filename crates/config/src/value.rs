@@ -209,7 +209,8 @@ impl Value for Duration {
         let read = match integer(found) {
             Some(seconds) => Self::from_secs(seconds),
             None => {
-                text(found, cx, |t, _| parse_duration(t).ok_or_else(|| ("not a duration".to_owned(), None)))?
+                let why = |t: &str| if t.starts_with('-') { "shorter than 0" } else { "not a duration" };
+                text(found, cx, |t, _| parse_duration(t).ok_or_else(|| (why(t).to_owned(), None)))?
             }
         };
         if read > LONGEST {
@@ -353,7 +354,11 @@ fn read_network(text: &str, _: &Path) -> Result<IpNet, (String, Option<String>)>
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Ok(ip.to_canonical().into());
     }
-    let net: IpNet = text.parse().map_err(|_| ("not a network".to_owned(), None))?;
+    let net: IpNet = text.parse().map_err(|_| match text.split_once('/').map(|(ip, _)| ip.parse()) {
+        Some(Ok(IpAddr::V4(_))) => ("the prefix is not a number from 0 to 32".to_owned(), None),
+        Some(Ok(IpAddr::V6(_))) => ("the prefix is not a number from 0 to 128".to_owned(), None),
+        Some(Err(_)) | None => ("not a network".to_owned(), None),
+    })?;
     // A client has the address of IPv4.
     let net = maps::mapped_v4(net).map_or(net, IpNet::V4);
     if net == net.trunc() {
@@ -408,6 +413,22 @@ text_value!(
         Ok(Word(t.to_owned()))
     },
     |w| w.0.clone()
+);
+
+/// Text that is not empty and has no control characters: what another program reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Text(pub(crate) String);
+
+text_value!(
+    Text,
+    "text",
+    "text in quotes",
+    |t, _| if t.is_empty() || t.contains(char::is_control) {
+        bad("empty, or with control characters")
+    } else {
+        Ok(Text(t.to_owned()))
+    },
+    |t| t.0.clone()
 );
 
 /// The name of a priority assignment policy: a word of EHLO's reply (RFC 6710 §3).

@@ -123,6 +123,7 @@ fn text(of: Option<QueueId>, event: &Event<'_>) -> String {
         | Event::SessionBroken { .. }
         | Event::ClientTls { .. }
         | Event::ClientTlsFailed { .. }
+        | Event::LoggedIn { .. }
         | Event::ServerTls { .. } => String::new(),
     }
 }

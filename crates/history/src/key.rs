@@ -150,6 +150,7 @@ pub fn is_of_history(event: &Event<'_>) -> bool {
             | Event::SessionBroken { .. }
             | Event::ClientTls { .. }
             | Event::ClientTlsFailed { .. }
+            | Event::LoggedIn { .. }
             | Event::ServerTls { .. }
     )
 }

@@ -49,7 +49,7 @@ const TLS_VERSIONS: [&str; 2] = ["TLSv1.2", "TLSv1.3"];
 const KEY_EXCHANGES: [&str; 4] = ["X25519MLKEM768", "X25519", "secp256r1", "secp384r1"];
 
 /// The metrics of this module, in the order of [`Counters::register`].
-pub(crate) const DOCS: [MetricDoc; 20] = [
+pub(crate) const DOCS: [MetricDoc; 21] = [
     doc("messages_accepted", &["origin"], "Messages that are durable and were acknowledged"),
     doc("accepted_bytes", &[], "Octets of accepted messages"),
     doc("attempts", &["status"], "Attempts for a recipient, by their outcome"),
@@ -64,12 +64,13 @@ pub(crate) const DOCS: [MetricDoc; 20] = [
     doc("messages_expired", &[], "Messages with recipients that were returned because of their age"),
     doc("messages_discarded", &[], "Messages or recipients that a rule discarded"),
     doc("notifications", &["kind"], "Notifications about messages"),
-    doc("not_mailed", &["why"], "Undeliverable notifications that the postmaster is not told of by mail"),
+    doc("not_mailed", &["why"], "Undeliverable notifications not reported to the postmaster by mail"),
     doc(
         "rejections",
         &["stage", "class"],
-        "Commands of clients that were refused, by the class of the reply",
+        "Commands that an address, a client, a rule, a limit or the spool refused, by the class of the reply; errors of syntax and order are not counted",
     ),
+    doc("logins", &["mechanism"], "Logins that succeeded"),
     doc("login_failures", &["mechanism"], "Logins that failed"),
     doc(
         "client_connections",
@@ -115,6 +116,7 @@ pub(crate) struct Counters {
     notifications: Labelled,
     not_mailed: Labelled,
     rejections: Twice,
+    logins: Labelled,
     login_failures: Labelled,
     connections: Labelled,
     sessions_broken: Labelled,
@@ -140,6 +142,7 @@ impl Default for Counters {
             notifications: Labelled::default(),
             not_mailed: Labelled::default(),
             rejections: Twice::default(),
+            logins: Labelled::default(),
             login_failures: Labelled::default(),
             connections: Labelled::default(),
             sessions_broken: Labelled::default(),
@@ -160,6 +163,7 @@ impl Counters {
             (&self.attempts, "status", &["sent", "deferred", "bounced", "expired"]),
             (&self.notifications, "kind", &Notification::ALL.map(Notification::as_str)),
             (&self.not_mailed, "why", &NotMailed::ALL.map(NotMailed::as_str)),
+            (&self.logins, "mechanism", &MECHANISMS),
             (&self.login_failures, "mechanism", &MECHANISMS),
             (&self.connections, "listener", &LISTENERS),
             (&self.key_exchanges, "group", &KEY_EXCHANGES),
@@ -197,6 +201,7 @@ impl Counters {
             notifications,
             not_mailed,
             rejections,
+            logins,
             login_failures,
             connections,
             sessions_broken,
@@ -264,6 +269,9 @@ impl Sink for CounterSink {
                 count(&counters.notifications, "kind", kind.as_str());
             }
             Event::NotMailed { why, .. } => count(&counters.not_mailed, "why", why.as_str()),
+            Event::LoggedIn { mechanism, .. } => {
+                count(&counters.logins, "mechanism", known(&MECHANISMS, mechanism));
+            }
             Event::Rejected(Rejected { stage, .. }) if stage.starts_with("AUTH") => {
                 let mechanism = stage.strip_prefix("AUTH ").unwrap_or_default();
                 count(&counters.login_failures, "mechanism", known(&MECHANISMS, mechanism));

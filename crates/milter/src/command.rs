@@ -6,7 +6,7 @@ use std::{fmt, net::SocketAddr};
 /// A stage of the conversation: the kind of a command, and what an answer belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// The negotiation.
+    /// OPTNEG: versions, actions and stages.
     Negotiation,
     /// A connection.
     Connect,

@@ -206,6 +206,15 @@ pub enum Event<'a> {
         /// Why the postmaster gets no mail about it.
         why: NotMailed,
     },
+    /// A client has logged in.
+    LoggedIn {
+        /// Address and port of the client.
+        client: SocketAddr,
+        /// The name of the login.
+        user: &'a str,
+        /// Such as `SCRAM-SHA-256`.
+        mechanism: &'a str,
+    },
 }
 
 /// The facts of a message when it is accepted.
@@ -288,7 +297,7 @@ pub struct Attempted<'a> {
     pub from: &'a str,
     /// Address of the recipient, without angle brackets.
     pub to: &'a str,
-    /// The outcome.
+    /// How the attempt ended.
     pub status: Status,
     /// Of the reply, or as the error is classified (RFC 3463).
     pub dsn: Enhanced,

@@ -284,6 +284,7 @@ mod tests {
             Event::Deleted { id, from: "a@b.test", to: "\"q\\\"x\"@c.test", index: Some(0) },
             Event::Connected { client, listener: "mx" },
             Event::ClientTls { client, cipher, is_trusted: false, key_exchange: None },
+            Event::LoggedIn { client, user: "ann", mechanism: "PLAIN" },
             Event::SessionBroken { client, cause: SessionBreak::Lost, after: "RCPT" },
             Event::Disconnected { client, commands: " ehlo=1 quit=1 commands=2" },
             Event::Dropped(3),

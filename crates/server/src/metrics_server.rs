@@ -5,7 +5,8 @@ use super::{
     process::Process,
     start::{UnixSocket, local_socket},
 };
-use config::ListenAddress;
+use crate::sockets::not_bound_by;
+use config::{ListenAddress, ListenAt};
 use http::text;
 use http_body_util::Full;
 use hyper::{
@@ -43,10 +44,11 @@ impl MetricsSocket {
         let bound = match address {
             ListenAddress::Ip(ip, port) => {
                 let address = SocketAddr::new(*ip, port.unwrap_or_default());
-                std::net::TcpListener::bind(address).and_then(|socket| {
+                let bound = std::net::TcpListener::bind(address).and_then(|socket| {
                     socket.set_nonblocking(true)?;
                     Ok(Self::Tcp(socket))
-                })
+                });
+                bound.map_err(|e| not_bound_by(&ListenAt::Ip(address), "`listen` in [metrics]", &e))?
             }
             ListenAddress::Unix(path) => {
                 return Ok(Some(Self::Unix(local_socket(path, 0o660, None, process)?)));
@@ -54,7 +56,7 @@ impl MetricsSocket {
             // Refused by the check of the configuration.
             ListenAddress::Systemd(_) => return Ok(None),
         };
-        bound.map(Some).map_err(|e| format!("listen for metrics: {e}"))
+        Ok(Some(bound))
     }
 }
 

@@ -142,15 +142,20 @@ pub fn try_addresses<'a>(listen: impl IntoIterator<Item = &'a ListenAt>) -> Resu
     usual.into_iter().try_for_each(one)
 }
 
-/// Returns the text about an address that cannot be listened at, with what to do about it.
+/// Returns the text about an address of `[[listen]]` that cannot be listened at, with what to do about it.
 pub(super) fn not_bound(address: &ListenAt, error: &io::Error) -> String {
+    const OTHER: &str = "`address` in [[listen]], or without a configuration file with `postrider serve --listen ADDRESS:PORT`";
+    not_bound_by(address, OTHER, error)
+}
+
+/// Returns the text about an address that cannot be listened at; `key` says where to choose another one.
+pub(super) fn not_bound_by(address: &ListenAt, key: &str, error: &io::Error) -> String {
     let port = address.ip().map(|address| address.port());
     match (error.kind(), port) {
         (io::ErrorKind::AddrInUse, Some(port)) => {
             let owner = owner_of(port).map(|(name, pid)| format!(" by {name} (process {pid})"));
             format!(
-                "listen on {address}: the address is in use{}; stop that program, or choose another address with `address` in \
-                 [[listen]], or without a configuration file with `postrider serve --listen ADDRESS:PORT`",
+                "listen on {address}: the address is in use{}; stop that program, or choose another address with {key}",
                 owner.unwrap_or_default()
             )
         }

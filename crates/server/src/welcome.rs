@@ -13,7 +13,7 @@ pub(super) struct Welcome(Vec<String>);
 impl Welcome {
     pub(super) fn new(settings: &Settings, viewer: Option<&Viewer>) -> Self {
         let data = absolute(&settings.data_dir).unwrap_or_else(|_| settings.data_dir.clone());
-        let mut lines = vec![format!("the data are in {}", data.display())];
+        let mut lines = vec![format!("data directory: {}", data.display())];
         if let Some(viewer) = viewer {
             let folder = absolute(viewer.folder()).unwrap_or_else(|_| viewer.folder().to_owned());
             lines.push(format!(

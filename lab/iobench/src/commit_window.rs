@@ -372,10 +372,11 @@ mod tests {
             fixed(&args, 4, Duration::from_millis(ms), &files).unwrap()
         };
         let length = |name: &str| std::fs::metadata(place.join(name)).unwrap().len();
-        // Each session waits for its record: a commit has at most one of each, and with a long window one of each.
-        let (commits, seconds, _) = window(20, None);
-        assert_eq!(commits, 10);
-        assert!(seconds >= 0.2, "{seconds}");
+        // Each session waits for its record: a commit has at most one of each, and with a long window one of each, unless a
+        // thread gets no processor for as long as that.
+        let (commits, seconds, _) = window(50, None);
+        assert!((10..=20).contains(&commits), "{commits}");
+        assert!(seconds >= 0.5, "{seconds}");
         assert_eq!(length("log"), 40 * 356);
         assert!((10..=40).contains(&window(0, Some(place)).0));
         assert_eq!((length("log"), length("content")), (40 * 256, 40 * 100));

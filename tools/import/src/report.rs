@@ -71,7 +71,7 @@ pub struct Entry {
     pub place: String,
     /// As the file has it.
     pub name: String,
-    /// The treatment.
+    /// What became of the setting.
     pub verdict: Verdict,
 }
 

@@ -14,7 +14,7 @@ use std::{
 /// for the simulator.
 fn build() -> Done {
     let programs = ["sim", "kill9", "powercut", "postrider"].into_iter().flat_map(|name| ["--bin", name]);
-    build_as_tests(&programs.collect::<Vec<_>>())
+    build_as_tests(&programs.collect::<Vec<_>>(), |_| ())
 }
 
 fn tool(name: &str, options: &[(&str, u64)]) -> Command {

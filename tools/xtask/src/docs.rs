@@ -2,7 +2,7 @@
 //! repository so that they can be read there, and checked so that they stay true.
 
 use crate::shell::{Done, Failure, build_as_tests, output, program, root, target_dir};
-use crate::{floor_plan, project::Project, seeds};
+use crate::{floor_plan, project::Project, seeds, testing::without_proofs};
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -69,7 +69,7 @@ fn replace(path: &Path, text: Option<&Vec<u8>>) -> io::Result<()> {
 fn build() -> Done {
     let binaries = BINARIES.iter().flat_map(|name| ["--bin", name]);
     let examples = MANUALS.iter().flat_map(|(name, _)| ["--example", name]);
-    build_as_tests(&binaries.chain(examples).collect::<Vec<_>>())
+    build_as_tests(&binaries.chain(examples).collect::<Vec<_>>(), without_proofs)
 }
 
 fn binary(name: &str) -> Command {

@@ -78,11 +78,14 @@ pub(crate) fn cargo(arguments: &[&str]) -> Done {
     run(&mut cargo_command(arguments))
 }
 
-/// Builds programs with the features of the tests, so that nothing that those need is compiled again. An example is built with
+/// Builds programs with the features of the tests, so that nothing that those need is compiled again; `chosen` may leave packages
+/// out. An example is built with
 /// them: without one cargo leaves out the features of development dependencies.
-pub(crate) fn build_as_tests(programs: &[&str]) -> Done {
-    const EXAMPLE: [&str; 2] = ["--example", "metrics_page"];
-    cargo(&[&["build", "--quiet", "--locked", "--workspace", ALL_MAPS], programs, &EXAMPLE].concat())
+pub(crate) fn build_as_tests(programs: &[&str], chosen: impl FnOnce(&mut Command)) -> Done {
+    let mut command = cargo_command(&["build", "--quiet", "--locked", "--workspace", ALL_MAPS]);
+    command.args(programs).args(["--example", "metrics_page"]);
+    chosen(&mut command);
+    run(&mut command)
 }
 
 /// Runs a program to its end, its output passed through.

@@ -75,15 +75,20 @@ fn run_programs(choice: Choice<'_>, programs: Vec<TestProgram>, seen: &mut Seen)
 /// cargo would compile half of the packages again, for other features.
 const OF_DOCUMENTS: &str = "(line ";
 
-/// The command of cargo for the tests of a choice. The packages that only long proofs need take a seventh of the time of all; without
-/// the simulator, the other packages have the features that it asks them for, so that the proofs compile nothing again.
+/// The command of cargo for the tests of a choice.
 fn tests(choice: Choice<'_>) -> Command {
     let mut command = cargo_command(&["test", "--locked", "--workspace", ALL_MAPS, "--no-fail-fast"]);
     if choice == Choice::Usual {
-        const OF_SIM: &str = "--features=accept/mutants,engine/mutants,spool/mutants,inbound/memory";
-        command.args(OF_PROOFS.iter().flat_map(|package| ["--exclude", package])).arg(OF_SIM);
+        without_proofs(&mut command);
     }
     command
+}
+
+/// Leaves out the packages that only long proofs need, which take a seventh of the time of all. Without the simulator, the other
+/// packages have the features that it asks them for, so that the proofs compile nothing again.
+pub(crate) fn without_proofs(command: &mut Command) {
+    const OF_SIM: &str = "--features=accept/mutants,engine/mutants,spool/mutants,inbound/memory";
+    command.args(OF_PROOFS.iter().flat_map(|package| ["--exclude", package])).arg(OF_SIM);
 }
 
 /// Builds the test programs of a choice, and what test programs run.

@@ -206,6 +206,11 @@ impl<I: Intake> Acceptor<I> {
                 let open = context.login.as_mut().and_then(|session| session.open.take());
                 context.facts.mechanism = open.map(|open| open.mechanism);
                 let judged = context.run(Stage::Auth, |view| view).wait().await;
+                if let (Ok(_), Some(login), Some(mechanism)) =
+                    (&judged, &context.facts.login, &context.facts.mechanism)
+                {
+                    self.intake.log().logged_in(client, login, mechanism);
+                }
                 AuthAnswer::Done(judged.err().unwrap_or(replies::AUTHENTICATED))
             }
             Step::Failed(failure) => AuthAnswer::Done(self.login_failed(context, failure).await),

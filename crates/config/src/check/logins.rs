@@ -33,7 +33,7 @@ impl Check<'_, '_> {
                 let help = match &login.secret {
                     SecretSource::File(_) => "name a file that this user may read",
                     SecretSource::Credential(_) => "write `LoadCredential=` with this name into the unit",
-                    SecretSource::Environment(_) => "set this variable in the daemon's environment",
+                    SecretSource::Environment(_) => "give this variable a value in the daemon's environment",
                 };
                 self.problem(&path, why, "no secret", help);
             }

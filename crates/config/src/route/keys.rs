@@ -45,7 +45,8 @@ section! {
         /// `lmtp:HOST`, each with `:PORT` if you like and with brackets around the host or without; `lmtp:unix:/path`; a host alone; or the
         /// `name` of a route. MX records are ignored. A recipient without a value takes the next route that matches. Without `domains`, for
         /// all domains. The choice is made when a recipient is accepted and stored with the message; while a map does not answer, or its
-        /// value is none of these, clients get 451 4.3.0. List ports that only a database knows in `process.extra_ports`.
+        /// value is none of these, clients get 451 4.3.0. If the map can return a port that the
+        /// configuration does not mention, add it to `process.extra_ports`.
         next_hop: Vec<Reference> = "[]",
         /// Deliver into Maildirs; `{local}` and `{domain}` as in `[local]`.
         maildir: Option<MaildirTemplate> = "",
@@ -82,9 +83,9 @@ section! {
         /// Accept the mail and discard it.
         discard: bool = "false",
         /// Use of TLS: `off`, `may` (if the server offers it), `require`, or `verify` (require a trusted certificate that
-        /// names the host). With `may`, mail is sent in clear text if the handshake fails. If STARTTLS, or EHLO after the
-        /// handshake, gets no answer, mail is sent in clear text for four hours from the next attempt on; if TLS breaks
-        /// later, except at RCPT, for ten minutes. If the server refuses clear text in that time, TLS is tried again in the
+        /// names the host). With `may`, mail is sent in clear text if the handshake fails. If the server does not answer
+        /// STARTTLS, or the EHLO after it, later attempts use clear text for four hours. If TLS breaks later in the session
+        /// (other than at RCPT), they do so for ten minutes. If the server refuses clear text in that time, TLS is tried again in the
         /// same attempt. `implicit` is for a smarthost: TLS from the first byte (RFC 8314), with a certificate as for
         /// `verify`. Default: `implicit` for port 465, else `may`.
         tls: Option<RouteTls> = "",
@@ -98,8 +99,8 @@ section! {
         source_address: Option<IpAddr> = "",
         /// The name to send in EHLO, usually that of `source_address`. Default: `delivery.ehlo_name`.
         ehlo_name: Option<HostName> = "",
-        /// If true, the next hop is asked, by RCPT without content, whether a recipient exists before mail from a client
-        /// is accepted: with `lmtp`, `smarthost` and `mx`. If it refuses the recipient, the client gets 550 5.1.1, or the
+        /// If true, Postrider asks the next hop, by RCPT without content, whether a recipient exists before it accepts mail
+        /// from a client: with `lmtp`, `smarthost` and `mx`. If it refuses the recipient, the client gets 550 5.1.1, or the
         /// enhanced code of the refusal; if it does not answer within 29s, 451 4.4.1. Answers are cached until the next
         /// reload, but no longer than an hour, or five minutes if the recipient does not exist.
         verify: bool = "false",

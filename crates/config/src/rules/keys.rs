@@ -56,8 +56,8 @@ section! {
         /// reverse-path. An address also matches with a detail. In a map, `user@example.com` is looked up first, then the
         /// same without the detail, then `example.com`, its parent domains with a leading dot (`.com`), and `user@`.
         from: Option<Vec<OrMap<AddressPattern>>> = "",
-        /// Condition: the recipient, in the same forms. At the content, one of the recipients must match; all of them, if
-        /// the rule or its `unless` exempts the message.
+        /// Condition: the recipient, in the same forms. At `content`, one matching recipient is enough, unless the
+        /// match would exempt the message: then all must match.
         to: Option<Vec<OrMap<AddressPattern>>> = "",
         /// Condition: one of these lists in DNS has the client's address (RFC 5782): `zen.example.org`, with
         /// `=127.0.0.2` or `=127.0.0.2-11` if only these answers count. A list that does not answer, or that answers
@@ -149,10 +149,10 @@ section! {
         /// `p=reject`. Reply: 550 5.7.26. If the policy is `p=quarantine`, the tag `dmarc-quarantine` is set, which a rule
         /// with `hold` can use. SPF and DKIM are looked up for it, also when their own keys say `off`.
         dmarc: CheckMode = "\"off\"",
-        /// Mail of an unknown origin has to come again (RFC 6647), which programs that send spam often do not do.
+        /// Mail from an unknown origin must be retried (RFC 6647), which programs that send spam often do not do.
         /// `suspects`: the mail of clients whose address the sender's domain does not permit (SPF), or whose address has
-        /// no name that leads back to it; `all`: that of every client. `[greylist]` has the times. A recipient that no
-        /// other check refuses is asked about, unless a rule at RCPT says `accept`, or a rule has trusted the client.
+        /// no name that leads back to it; `all`: that of every client. `[greylist]` has the times. Recipients are
+        /// greylisted only if no other check refuses them, no rule at RCPT says `accept`, and no rule has trusted the client.
         /// Reply: 451 4.7.1.
         greylist: GreylistMode = "\"off\"",
     }
@@ -162,9 +162,9 @@ section! {
     /// The times of `greylist` in `[checks]`. An origin is the client's network (an IPv4 /24 or an IPv6 /64) with the
     /// sender and the recipient. What is known is kept in a file in `data_dir`, and outlives restarts.
     pub(crate) GreylistKeys = "greylist" {
-        /// The time that mail of an unknown origin has to wait. Mail that comes earlier has to come again.
+        /// How long mail from an unknown origin has to wait. A retry before that does not count.
         wait: Duration = "\"5m\"",
-        /// Mail that comes later than this is new again.
+        /// A retry later than this counts as a first attempt.
         retry: Duration = "\"2d\"",
         /// An origin that sends nothing for this long is forgotten.
         keep: Duration = "\"35d\"",

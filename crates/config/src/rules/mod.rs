@@ -44,7 +44,7 @@ pub struct RuleSet {
 pub struct PolicyService {
     /// The name of the section.
     pub name: String,
-    /// The address.
+    /// Where the service listens.
     pub address: Server,
     /// Time for one answer.
     pub timeout: Duration,

@@ -62,6 +62,8 @@ struct Machine {
     is_root: bool,
     /// systemd opens the ports.
     has_socket_units: bool,
+    /// The kernel has IPv6.
+    has_ipv6: bool,
     /// The group of the daemon's user, if there is one.
     user: Option<u32>,
     data_dir: PathBuf,
@@ -77,6 +79,18 @@ impl Machine {
         self.is_root && file == Path::new(USUAL_FILE)
     }
 
+    /// Returns the addresses of a listener: that of a socket unit, or all of the machine's, with port 25 written out.
+    fn addresses(&self, unit: &str, is_mx: bool) -> Vec<String> {
+        match (self.has_socket_units, is_mx) {
+            (true, _) => vec![format!("systemd:{unit}")],
+            (false, true) => ["0.0.0.0:25", "[::]:25"].map(str::to_owned).into(),
+            (false, false) => ["0.0.0.0", "::"].map(str::to_owned).into(),
+        }
+        .into_iter()
+        .filter(|address| self.has_ipv6 || !address.contains("::"))
+        .collect()
+    }
+
     fn here(folder: &Path) -> Self {
         let is_root = geteuid().is_root();
         let user = config::user_by_name(USER).map(|user| user.gid);
@@ -86,6 +100,7 @@ impl Machine {
         Self {
             is_root,
             has_socket_units: existing(SOCKET_UNIT).is_some(),
+            has_ipv6: fs::read("/proc/net/if_inet6").is_ok_and(|addresses| !addresses.is_empty()),
             user,
             data_dir,
             log_dir: existing(LOG_DIR),
@@ -178,7 +193,7 @@ fn configuration(answers: &Answers, machine: &Machine) -> String {
     };
     section(
         "Postrider. Each key: postrider.toml(5), `postrider config explain KEY`. After a change: `postrider config check`,\n\
-         # then `postrider reload`.\n\n# The name of this server. Its address must have this name in DNS, and the name this address.",
+         # then `postrider reload`.\n\n# The name of this server. DNS must map it to this server's address, and the address back to it.",
         &[format!("hostname = {:?}", answers.hostname)],
     );
     section(
@@ -192,11 +207,11 @@ fn configuration(answers: &Answers, machine: &Machine) -> String {
         );
     }
     let listen = |unit: &str, kind: Option<&str>| {
-        let address = if machine.has_socket_units { format!("systemd:{unit}") } else { "0.0.0.0".to_owned() };
-        let address =
-            if kind.is_none() && !machine.has_socket_units { "0.0.0.0:25".to_owned() } else { address };
-        let mut lines = vec!["[[listen]]".to_owned(), format!("address = {address:?}")];
-        lines.extend(kind.map(|kind| format!("kind = {kind:?}")));
+        let mut lines = Vec::new();
+        for address in machine.addresses(unit, kind.is_none()) {
+            lines.extend(["[[listen]]".to_owned(), format!("address = {address:?}")]);
+            lines.extend(kind.map(|kind| format!("kind = {kind:?}")));
+        }
         lines
     };
     section("Mail from other servers. They may send to the domains of [local] only.", &listen("smtp", None));

@@ -146,6 +146,12 @@ enum JsonLine<'a> {
         client: Client,
         reason: &'a str,
     },
+    LoggedIn {
+        time: &'a str,
+        client: Client,
+        user: &'a str,
+        mechanism: &'a str,
+    },
     ServerTls {
         time: &'a str,
         relay: &'a str,
@@ -321,6 +327,9 @@ pub(super) fn append(event: &Event<'_>, at: UnixMicros, out: &mut Vec<u8>) {
         },
         Event::ClientTlsFailed { client, error } => {
             JsonLine::ClientTlsFailed { time, client: Client(client), reason: error }
+        }
+        Event::LoggedIn { client, user, mechanism } => {
+            JsonLine::LoggedIn { time, client: Client(client), user, mechanism }
         }
         Event::ServerTls { relay, cipher, is_verified } => {
             JsonLine::ServerTls { time, relay, tls: cipher, verified: is_verified }

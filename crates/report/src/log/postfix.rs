@@ -103,6 +103,10 @@ pub(super) fn lines(event: &Event<'_>, line: Line<'_>) {
         Event::ClientTlsFailed { client, error } => {
             line("smtpd", format_args!("SSL_accept error from {}: {error}", Client(client)));
         }
+        Event::LoggedIn { client, user, mechanism } => {
+            let client = Client(client);
+            line("smtpd", format_args!("login from {client}: sasl_method={mechanism}, sasl_username={user}"));
+        }
         Event::ServerTls { relay, cipher, is_verified } => {
             let trust = if is_verified { "Verified" } else { "Untrusted" };
             let cipher = Cipher(cipher);
@@ -323,6 +327,7 @@ mod tests {
             "NOQUEUE: reject: RCPT from unknown[192.0.2.1]: 550 5.7.1 no; from=<x@y> to=<z@w> proto=ESMTP\n",
             "postfix/smtpd[42]: connect from unknown[192.0.2.1]\n",
             "postfix/smtpd[42]: disconnect from unknown[192.0.2.1] ehlo=1 quit=1 commands=2\n",
+            "postfix/smtpd[42]: login from unknown[192.0.2.1]: sasl_method=PLAIN, sasl_username=ann\n",
             "postfix/smtpd[42]: lost connection after RCPT from unknown[192.0.2.1]\n",
             "postfix/smtpd[42]: Anonymous TLS connection established from unknown[192.0.2.1]: TLSv1.3 with cipher \
              TLS_AES_256_GCM_SHA384 (256/256 bits)\n",

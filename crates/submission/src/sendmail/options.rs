@@ -100,7 +100,7 @@ pub const DOCS: [(&str, &str); 22] = [
     ),
     ("-R hdrs", "The part of the message that a failure notification returns: full or hdrs."),
     ("-V id", "An envelope id for notifications."),
-    ("-v", "Print on standard error what became of the message."),
+    ("-v", "Print the queue id on standard error."),
     ("-C file", "The configuration file."),
     ("--help", "Print these options."),
     ("-bm", "Submit a message. The default."),

@@ -147,7 +147,7 @@ fn names(settings: &Settings) -> Vec<String> {
 }
 
 fn list(pieces: &[Piece], is_hidden: bool, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "The bundle has:")?;
+    writeln!(out, "The bundle contains:")?;
     for Piece { name, about, text } in pieces {
         writeln!(out, "    {name:<20} {:>9} bytes  {about}", text.len())?;
     }

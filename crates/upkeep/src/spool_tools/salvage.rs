@@ -36,7 +36,7 @@ pub(super) fn run(dir: &Path, into: &Path, out: &mut dyn Write) -> Ending {
     written.iter().try_for_each(|line| writeln!(text, "{line}"))?;
     writeln!(
         text,
-        "not touched: {}; brought out: {}; in damage: {}",
+        "{} left alone; {} written; {} found in damaged segments",
         counted(report.recovery.message_count as u64, "live message"),
         counted(written.len() as u64, "message"),
         counted(report.loose_count as u64, "whole record")

@@ -612,7 +612,7 @@ fn policy_service(
     }
     context.note(
         list,
-        format!("check_policy_service {argument}: its answer OK ends all rules, and not this list only"),
+        format!("check_policy_service {argument}: its answer OK ends all rules, not just this list"),
     );
     decision.add(open, &comment, &[], &[], "ask", name);
 }

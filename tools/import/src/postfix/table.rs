@@ -25,7 +25,7 @@ pub struct Table {
 pub struct TableEntry {
     /// As the file has it, not folded.
     pub key: String,
-    /// The value.
+    /// What stands right of the key.
     pub value: String,
 }
 

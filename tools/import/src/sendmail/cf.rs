@@ -14,7 +14,7 @@ pub struct CfLine {
 /// What `sendmail.cf` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cf {
-    /// The lines.
+    /// In the order of the file, with continued lines joined.
     pub lines: Vec<CfLine>,
     /// The files of m4 that it was made of: those of `FEATURE` leave their names in comments.
     pub features: Vec<String>,

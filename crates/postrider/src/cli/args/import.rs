@@ -29,7 +29,8 @@ pub(crate) enum ImportCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// The directory of the configuration, by default where Debian has it: /etc/postfix, /etc/mail or /etc/exim4
+    /// The directory of the configuration, by default where Debian has it: /etc/postfix for Postfix, /etc/exim4
+    /// for Exim, /etc/mail for Sendmail
     #[arg(value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// The queue to import, such as /var/spool/postfix, /var/spool/mqueue or /var/spool/exim4

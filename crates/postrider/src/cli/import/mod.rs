@@ -122,7 +122,17 @@ fn import(server: &dyn Server, args: &ImportArgs, explicit: Option<&Path>, out: 
         }
         None => {
             let dir = args.dir.as_deref().unwrap_or_else(|| Path::new("the usual directory"));
-            let text = format!("there is no configuration of {} in {}", server.name(), dir.display());
+            let name = server.name();
+            let text = if args.dir.as_ref().is_some_and(|dir| !dir.is_dir()) {
+                format!("{}: no such directory", dir.display())
+            } else {
+                format!(
+                    "there is no configuration of {}{} in {}",
+                    name[..1].to_uppercase(),
+                    &name[1..],
+                    dir.display()
+                )
+            };
             return Err(CliError::new(Exit::NoInput, text));
         }
     }

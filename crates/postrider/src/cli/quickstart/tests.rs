@@ -15,6 +15,7 @@ fn machine(has_socket_units: bool, folder: &Path) -> Machine {
     Machine {
         is_root: true,
         has_socket_units,
+        has_ipv6: true,
         user: None,
         data_dir: folder.join("data"),
         log_dir: has_socket_units.then(|| folder.to_owned()),
@@ -131,7 +132,9 @@ fn every_configuration_that_is_written_can_be_used() {
             fs::write(dir.path().join("aliases"), "postmaster: root\n").unwrap();
             let loaded = config::load_with_origins(Some(&file), Purpose::Serve).map_err(|e| e.to_string());
             let settings = loaded.unwrap().settings;
-            assert_eq!(settings.listen.len(), if users.is_empty() { 1 } else { 3 });
+            let ports = if users.is_empty() { 1 } else { 3 };
+            // Without socket units each has a listener for IPv4 and one for IPv6.
+            assert_eq!(settings.listen.len(), if has_socket_units { ports } else { 2 * ports });
             assert_eq!(settings.relay.networks.len(), 3);
             assert_eq!(settings.auth.users.is_some(), !users.is_empty());
         }

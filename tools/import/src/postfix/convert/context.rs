@@ -284,7 +284,7 @@ impl<'a> Context<'a> {
         let name = table::map_name(item.rsplit(':').next().unwrap_or(item), &self.draft);
         let server = format!("unix:/run/postrider/{name}.sock");
         let text = format!(
-            "{item}: {why}; until then this mail waits with 451, as nobody offers the map at {server}"
+            "{item}: {why}; until then this mail waits with 451, because nothing serves the map at {server}"
         );
         self.effect(Effect::Refused, parameter, text);
         let comment = format!("{parameter}: in the place of {item}");
