@@ -14,10 +14,10 @@ use std::{
 };
 
 /// Proofs that take too long for whoever only wants to know whether all is well: importers and filters beside the other mail servers, the
-/// configurations of the documents and the set-ups of `examples/`, the laboratory beside real mail servers, and the many cases of
-/// the simulator, which replays a support bundle, too, and of the fuzz targets. The longest start first, so that none of them runs
+/// configurations of the documents and the set-ups of `examples/`, servers of maps that fail, what the laboratory measures of disks
+/// and real mail servers, and the many cases of the simulator, which replays a support bundle, too, and of the fuzz targets. The longest start first, so that none of them runs
 /// alone at the end.
-pub(super) const PROOFS: [&str; 14] = [
+pub(super) const PROOFS: [&str; 19] = [
     "-p postrider --test e2e migration",
     "-p postrider --test e2e from_postfix",
     "-p postrider --test e2e import",
@@ -32,6 +32,11 @@ pub(super) const PROOFS: [&str; 14] = [
     "-p sim --test cases",
     "-p sim --test mutants",
     "-p lab --test e2e relay",
+    "-p postrider --test e2e failing_servers",
+    "-p lab --test e2e stat",
+    "-p lab --test e2e disk",
+    "-p lab --test e2e ipc",
+    "-p lab --test e2e queues",
 ];
 
 /// Packages that only the long proofs need.
@@ -39,15 +44,15 @@ pub(super) const OF_PROOFS: [&str; 3] = ["sim", "fuzz", "bench"];
 
 /// The other programs that run for a long time, which start first too.
 const LONGEST: [&str; 9] = [
+    "-p postrider --test e2e rules",
     "-p postrider --test e2e verify",
     "-p postrider --test e2e addresses",
-    "-p postrider --test e2e rules",
-    "-p postrider --test e2e acme",
-    "-p postrider --test e2e routes",
     "-p postrider --test e2e logins",
+    "-p postrider --test e2e acme",
     "-p lab --test e2e source",
-    "-p lab --test e2e stat",
+    "-p postrider --test e2e failing_disk",
     "-p lab --test e2e formats",
+    "-p postrider --test e2e routes",
 ];
 
 /// The programs that are run module by module.
