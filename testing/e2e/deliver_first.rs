@@ -69,7 +69,7 @@ fn send(client: &mut Client, to: &[&str]) -> String {
 fn is_written(dir: &Path) -> bool {
     fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).any(|path| match path.is_dir() {
         true => is_written(&path),
-        // The control socket is no file to read.
+        // The control socket is not a file to read.
         false => path.is_file() && fs::read(&path).unwrap().windows(MARK.len()).any(|bytes| bytes == MARK),
     })
 }

@@ -475,7 +475,7 @@ fn the_example_of_lists_has_those_of_aliases_and_those_of_mailman() {
     let _running = start(&machine, OUTSIDE);
     accepted(STRANGER, OUTSIDE, "x@far.example", "talk@lists.example.com");
     until_received(&mailman, None, "talk@lists.example.com");
-    // One is no list, the other a user of this machine.
+    // One is not a list, the other a user of this machine.
     for to in ["unknown@lists.example.com", "ann@lists.example.com"] {
         let refused = send(STRANGER, OUTSIDE, "x@far.example", to);
         assert!(refused.0 == 550 && refused.1.contains("5.1.1"), "{to}: {refused:?}");

@@ -165,7 +165,7 @@ fn an_operator_sends_queued_mail_to_another_address_or_by_another_route() {
     for (target, why) in [
         (["--to", "nobody@mx.test"], "<nobody@mx.test>: there is no such user here"),
         (["--to", "x@no.test"], "<x@no.test>: mail for it is refused: 550 5.7.1 not here"),
-        (["--to", "no address"], "is no address"),
+        (["--to", "no address"], "is not an address"),
         (["--route", "other"], "no route is called \"other\"; the routes with a `name` are: relay, never"),
         (["--route", "later"], "the route \"later\" only holds mail"),
         (["--route", "never"], "the route \"never\" refuses all mail"),

@@ -79,7 +79,7 @@ pub fn missing_targets(given: &Mailbox, expanded: &Expanded) -> Vec<(Box<str>, B
     told.collect()
 }
 
-/// Returns the addresses between the one that was given and a recipient. A catch-all is no address.
+/// Returns the addresses between the one that was given and a recipient. A catch-all is not an address.
 fn aliases(expanded: &Expanded, index: usize) -> Vec<Mailbox> {
     let between = expanded.through(index).into_iter().skip(1);
     between.filter_map(|alias| Mailbox::parse(alias, true).ok()).collect()
@@ -165,7 +165,7 @@ impl Expansion {
         }
     }
 
-    /// Expands a recipient that was given. Every domain here has a postmaster (RFC 5321 §4.5.1): mail for one who is no user, has no
+    /// Expands a recipient that was given. Every domain here has a postmaster (RFC 5321 §4.5.1): mail for one who is not a user, has no
     /// mailbox, or whose aliases lead nowhere goes to the address in `postmaster`, and at last into a Maildir of the daemon.
     /// `takes_root`: so does mail for root.
     pub async fn expand_given(&self, given: &Mailbox, takes_root: bool, mailboxes: Mailboxes<'_>) -> Outcome {

@@ -27,7 +27,7 @@ pub fn to_last_resort() -> AliasTarget {
     AliasTarget::Route(LAST_RESORT.into())
 }
 
-/// Returns [`LAST_RESORT`] at this host; `None` if the host name is no domain.
+/// Returns [`LAST_RESORT`] at this host; `None` if the host name is not a domain.
 pub fn last_resort(settings: &Settings) -> Option<Mailbox> {
     Mailbox::parse(&format!("postmaster@{}", settings.hostname), true).ok()
 }

@@ -333,7 +333,7 @@ fn sha_crypt_form(value: &str) -> Result<Form, String> {
 fn pbkdf2_form(value: &str) -> Result<Form, String> {
     let parts: Vec<&str> = value.split('$').collect();
     let ["", "1", salt, rounds, hash] = parts[..] else { return Err("write $1$SALT$ROUNDS$HASH".to_owned()) };
-    let rounds = rounds.parse().map_err(|_| "the number of rounds is no number")?;
+    let rounds = rounds.parse().map_err(|_| "the number of rounds is not a number")?;
     let value = decode(&HEXLOWER_PERMISSIVE, hash)?.into();
     Ok(Form::Pbkdf2 { salt: salt.as_bytes().into(), rounds, value })
 }

@@ -211,7 +211,7 @@ impl Verifier {
         let value = std::str::from_utf8(header.fields[index].1).ok();
         let pending = match value.and_then(|value| Some((value, Tags::parse(value)?))) {
             Some((value, tags)) => self.read_tags(header, index, value, &tags, &mut outcome),
-            None => Err((DkimResult::Neutral, "the signature is no list of tags")),
+            None => Err((DkimResult::Neutral, "the signature is not a list of tags")),
         };
         if let Err((result, reason)) = pending {
             (outcome.result, outcome.reason) = (result, Some(reason));
@@ -243,8 +243,8 @@ impl Verifier {
         if ["v", "a", "b", "bh", "d", "h", "s"].iter().any(|tag| tags.get(tag).is_none()) {
             return Err(permanent("the signature lacks a tag"));
         }
-        let domain = outcome.domain.as_ref().ok_or(permanent("d= is no domain"))?;
-        let selector = outcome.selector.as_ref().ok_or(permanent("s= is no selector"))?;
+        let domain = outcome.domain.as_ref().ok_or(permanent("d= is not a domain"))?;
+        let selector = outcome.selector.as_ref().ok_or(permanent("s= is not a selector"))?;
         let identity = tags.get("i").map_or_else(|| format!("@{domain}"), without_space);
         let identity_domain = identity.rsplit_once('@').and_then(|(_, domain)| Name::new(domain));
         let identity_domain =
@@ -260,7 +260,7 @@ impl Verifier {
             .map(|name| name.trim_matches(SPACE).to_ascii_lowercase().into_bytes())
             .collect();
         if names.iter().any(|name| name.is_empty() || !name.iter().all(u8::is_ascii_graphic)) {
-            return Err(neutral("h= is no list of fields"));
+            return Err(neutral("h= is not a list of fields"));
         }
         if !names.iter().any(|name| name == b"from") {
             return Err(permanent("From is not signed"));
@@ -278,7 +278,7 @@ impl Verifier {
         }
         let number = |tag| match tags.get(tag) {
             None => Ok(None),
-            Some(digits) => number(digits).map(Some).ok_or(neutral("l=, t= or x= is no number")),
+            Some(digits) => number(digits).map(Some).ok_or(neutral("l=, t= or x= is not a number")),
         };
         let (length, signed, expires) = (number("l")?, number("t")?, number("x")?);
         if signed.zip(expires).is_some_and(|(signed, expires)| expires <= signed) {

@@ -134,7 +134,7 @@ pub enum FromError {
     SeveralFields,
     /// The field has several addresses, or none, or breaks the grammar.
     NoSingleAddress,
-    /// The domain of the address is no domain name.
+    /// The domain of the address is not a domain name.
     NoDomain,
 }
 

@@ -80,7 +80,7 @@ impl SpfResult {
 pub struct SpfOutcome {
     /// What the domain says of the client (RFC 7208 §2.6).
     pub result: SpfResult,
-    /// The domain that was checked: of the sender, or the name of HELO. None if it is no domain name.
+    /// The domain that was checked: of the sender, or the name of HELO. None if it is not a domain name.
     pub domain: Option<Name>,
     /// The term that decided, as the record has it; `default` if none matched. None if no record was evaluated to its end.
     pub mechanism: Option<String>,
@@ -182,7 +182,7 @@ impl<'a> Check<'a> {
             self.count_term()?;
             domain = self
                 .target(redirect, &domain)?
-                .ok_or_else(|| Stop::Permanent("the target of redirect is no domain name".to_owned()))?;
+                .ok_or_else(|| Stop::Permanent("the target of redirect is not a domain name".to_owned()))?;
             is_redirected = true;
         }
     }
@@ -248,7 +248,7 @@ impl<'a> Check<'a> {
         let Some(target) = target else {
             return match &directive.mechanism {
                 Mechanism::Include(_) => {
-                    Err(Stop::Permanent("the target of include is no domain name".to_owned()))
+                    Err(Stop::Permanent("the target of include is not a domain name".to_owned()))
                 }
                 _ => Ok(false),
             };

@@ -36,8 +36,8 @@ built-in default serves this machine only and stores everything in `./postrider-
 **Further files.** Files `conf.d/*.toml` next to the configuration file, such as `/etc/postrider/conf.d/10-lists.toml`, are read with it,
 in the order of their names. Their sections join those of the file: keys of `[queue]` from two files are in effect together, and a
 `[[route]]` or `[[rule]]` follows those that were read before. The files of another configuration, that of a second instance, are
-in a directory with its name: `lists.conf.d/*.toml` next to `lists.toml`. A key that is set twice is an error. Give rules in further files a `name`,
-since the log names a rule by its name and its line. Relative paths in them begin in the directory of the configuration file.
+in a directory with its name: `lists.conf.d/*.toml` next to `lists.toml`. A key that is set twice is an error. The log names a rule of
+a further file with the file: `rule 4 of 10-lists.toml, line 3`, or with its `name`. Relative paths in them begin in the directory of the configuration file.
 
 **Secrets** are never in the configuration: a key names a file (`file:isp.secret`), a systemd credential (`credential:NAME`) or, for
 containers, a variable of the daemon's environment (`env:SMTP_PASSWORD`).

@@ -578,7 +578,7 @@ impl Check<'_, '_> {
             .flatten()
             .find(|user| mail::Mailbox::parse(&format!("{user}@localhost"), true).is_err());
         if let Some(user) = bad {
-            let what = format!("`{user}` is no local part");
+            let what = format!("`{user}` is not a local part");
             let help = match user.strip_prefix('@') {
                 Some(domain) => format!(
                     "for all names of a domain, leave `users` out, or send them to one: [addresses] virtual with \

@@ -379,7 +379,7 @@ impl MaildirTemplate {
             match name {
                 Some(("local" | "domain", behind)) => rest = behind,
                 Some((other, _)) => {
-                    return Err(format!("{{{other}}} is no placeholder: {{local}} and {{domain}} are"));
+                    return Err(format!("{{{other}}} is not a placeholder: {{local}} and {{domain}} are"));
                 }
                 None => return Err("a brace without its partner".to_owned()),
             }

@@ -110,7 +110,7 @@ impl<'v> MappedKey<'v> {
     /// Reads the private key.
     ///
     /// # Errors
-    /// It is no key that signs: why.
+    /// It is not a key that signs: why.
     pub fn read(&self) -> Result<SigningKey, String> {
         let der = BASE64.decode(self.key.as_bytes()).map_err(|_| "the key is not base64 on one line")?;
         SigningKey::from_pkcs8(&der).map_err(|error| error.to_string())
@@ -166,7 +166,7 @@ impl Reading<'_> {
             if let Some(SignWith::Key { selector, .. }) = &with
                 && !is_selector(selector)
             {
-                let what = format!("`{selector}` is no selector");
+                let what = format!("`{selector}` is not a selector");
                 let help = "write letters, digits and hyphens, such as \"2026\" or \"mail\"".to_owned();
                 self.cx.problem(span, what, "not a name in DNS", help);
             }

@@ -230,6 +230,26 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_of_a_further_file_is_named_with_the_file() {
+        let rule = |n: u32| format!("[[rule]]\nto = [\"u{n}@mx.test\"]\nreject = true\n");
+        let dir = tempfile::tempdir().unwrap();
+        let first = format!("hostname = \"mx.test\"\n{}", rule(1));
+        let named = rule(3) + "name = \"three\"\n";
+        let file = write(
+            dir.path(),
+            &[("postrider.toml", &first), ("conf.d/a.toml", &format!("{}\n{named}", rule(2)))],
+        );
+        let loaded =
+            load_with_origins(Some(&file), Purpose::Ask).unwrap_or_else(|problems| panic!("{problems}"));
+        let places: Vec<String> =
+            loaded.settings.rules.program.rules().iter().take(3).map(policy::Rule::place).collect();
+        assert_eq!(
+            places,
+            ["rule 1, line 2", "rule 2 of a.toml, line 1", "rule \"three\" of a.toml, line 5"]
+        );
+    }
+
+    #[test]
     fn a_problem_is_shown_in_its_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = write(

@@ -18,7 +18,7 @@ const BYTES_MAX: u64 = 16 << 20;
 /// Reads a file of the daemon. Below `data_dir` no symbolic link is followed; the administrator may place `data_dir` itself behind one.
 ///
 /// # Errors
-/// The file cannot be opened, is no regular file with a single name, or is too large.
+/// The file cannot be opened, is not a regular file with a single name, or is too large.
 pub fn read_state_file(data_dir: &Path, path: &Path) -> io::Result<Vec<u8>> {
     let file = open_below(data_dir, path, FLAGS)?;
     if fstat(&file)?.st_nlink != 1 {
@@ -43,7 +43,7 @@ pub fn write_state_file(data_dir: &Path, name: &str, bytes: &[u8]) -> io::Result
 /// Reads a file that somebody else has written, of so many octets at most. A FIFO is not waited for.
 ///
 /// # Errors
-/// The file cannot be opened, is no regular file, or is larger.
+/// The file cannot be opened, is not a regular file, or is larger.
 pub fn read_regular_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read(open(path, FLAGS, Mode::empty())?, bytes_max)
 }

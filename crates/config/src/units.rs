@@ -76,7 +76,7 @@ impl ByteSize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 
-    /// Reads what operators write; `None` when it is no size or too large.
+    /// Reads what operators write; `None` when it is not a size or too large.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();

@@ -759,7 +759,7 @@ fn read_hosts(table: &DeTable<'_>, cx: &mut Context) -> HostTable {
     for (name, value) in table {
         cx.key = format!("hosts.{}", name.get_ref());
         let Ok(domain) = Domain::parse(name.get_ref()) else {
-            let what = format!("`{}` is no host name", name.get_ref());
+            let what = format!("`{}` is not a host name", name.get_ref());
             cx.problem(name.span(), what, "not a host name", format!("write {}", HostTable::HINT));
             continue;
         };

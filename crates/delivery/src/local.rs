@@ -148,7 +148,7 @@ impl LocalDelivery<'_> {
         let links = if self.settings.follow_symlinks { Links::Follow } else { Links::OfOperator };
         for index in &lease.recipients {
             let recipient = &message.envelope.recipients[*index as usize];
-            // An alias is no user.
+            // An alias is not a user.
             let is_alias = recipient.is_alias();
             let recipient = &recipient.path;
             let sender = message.envelope.reverse_path_of(*index);

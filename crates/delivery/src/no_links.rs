@@ -62,7 +62,7 @@ const STEP: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC
 fn open_name(dir: impl std::os::fd::AsFd, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let name = OsStr::from_bytes(name);
     openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty()).map_err(|error| {
-        // With O_DIRECTORY, a link is no directory.
+        // With O_DIRECTORY, a link is not a directory.
         let is_link = || {
             statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)
                 .is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_symlink())

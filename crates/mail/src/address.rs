@@ -21,7 +21,7 @@ pub enum AddressError {
     Syntax,
     /// The local part is empty, far too long, or has a character it must not have.
     LocalPart,
-    /// The domain is no host name, U-label name or address literal.
+    /// The domain is not a host name, U-label name or address literal.
     Domain,
     /// The address has UTF-8, and SMTPUTF8 was not asked for (RFC 6531 §3.5).
     NeedsSmtpUtf8,

@@ -180,7 +180,7 @@ fn network(text: &str) -> Result<IpNet, (String, String)> {
         return Ok(ip.to_canonical().into());
     }
     let help = "write a network such as 10.0.0.0/8 or 2001:db8::/32, or one address".to_owned();
-    let net: IpNet = text.parse().map_err(|_| (format!("`{text}` is no network"), help))?;
+    let net: IpNet = text.parse().map_err(|_| (format!("`{text}` is not a network"), help))?;
     // A client has the address of IPv4.
     let net = width::mapped_v4(net).map_or(net, IpNet::V4);
     if net == net.trunc() {

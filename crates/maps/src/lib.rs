@@ -73,7 +73,7 @@ pub trait Map: Send + Sync {
     /// Logs in to the server of the map as the entry that a key finds, and returns the value of the key; none if there is no such
     /// entry or the password is wrong. Only directories can do that.
     fn verify<'a>(&'a self, _key: &'a str, _password: &'a str) -> Answer<'a, Looked> {
-        Answer::Ready(Err(LookupError::new(&"the map", "it is no directory, and verifies no password")))
+        Answer::Ready(Err(LookupError::new(&"the map", "it is not a directory, and verifies no password")))
     }
 }
 

@@ -81,7 +81,7 @@ pub fn checked_text(bytes: &[u8]) -> Result<&str, FileFault> {
         )
     })?;
     if let Some(at) = text.find('\0') {
-        return Err(FileFault::at(text, at, "a NUL character", "this is no text file"));
+        return Err(FileFault::at(text, at, "a NUL character", "this is not a text file"));
     }
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }

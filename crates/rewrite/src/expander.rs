@@ -47,7 +47,7 @@ pub struct Settings {
     pub has_virtual: bool,
     /// True if alias maps are asked.
     pub has_aliases: bool,
-    /// The address that gets the mail of aliases for a postmaster or root who is no user here, or has no mailbox.
+    /// The address that gets the mail of aliases for a postmaster or root who is not a user here, or has no mailbox.
     pub postmaster: Option<Mailbox>,
     /// The mailbox, and the name of its route, that keeps the mail for a postmaster who has no mailbox either.
     pub last_resort: Option<(Mailbox, Box<str>)>,

@@ -19,7 +19,7 @@ pub(super) fn wanted() -> Option<Duration> {
 fn given() -> Result<Option<Duration>, String> {
     let Some(value) = std::env::var_os(VARIABLE) else { return Ok(None) };
     let us = value.to_str().and_then(|text| text.parse().ok()).filter(|us| *us <= US_MAX);
-    let us = us.ok_or_else(|| format!("{VARIABLE} is no number of microseconds up to {US_MAX}"))?;
+    let us = us.ok_or_else(|| format!("{VARIABLE} is not a number of microseconds up to {US_MAX}"))?;
     Ok(Some(Duration::from_micros(us)))
 }
 

@@ -107,7 +107,7 @@ pub(crate) async fn target(
         }
         RedirectTo::Address(text) => {
             let path = ForwardPath::parse(bare_address(text), true);
-            let path = path.map_err(|_| bad(format!("{text:?} is no address: write joe@example.com")))?;
+            let path = path.map_err(|_| bad(format!("{text:?} is not an address: write joe@example.com")))?;
             let mailboxes = Mailboxes { settings: rules.settings, routes: rules.routes, sender: None };
             let mut destinations = Vec::new();
             let route = match rules.expansion {

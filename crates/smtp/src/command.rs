@@ -91,7 +91,7 @@ pub struct EtrnNode {
 /// RCPT inherits from MAIL (RFC 6531 §3.4).
 ///
 /// # Errors
-/// The reply to send: 500 for what is no command, 501 for bad arguments, 502 for commands that exist
+/// The reply to send: 500 for what is not a command, 501 for bad arguments, 502 for commands that exist
 /// and do not offer.
 pub fn parse(line: &[u8], limits: &Limits, utf8: bool) -> Result<Command, Reply> {
     parse_with(line, limits, utf8, false)

@@ -143,7 +143,7 @@ fn random_name() -> io::Result<String> {
 pub enum Unreadable {
     /// The message can never be read: [`set_aside`].
     Bad(String),
-    /// It is no file, such as a FIFO or a link, and has nothing that anybody would miss: [`remove`].
+    /// It is not a file, such as a FIFO or a link, and has nothing that anybody would miss: [`remove`].
     NoFile(String),
     /// Try again later: it may be gone, or descriptors or memory are short.
     Later(String),
@@ -344,7 +344,7 @@ fn parse(file: File, file_bytes: u64, uid: u32, message_bytes_max: u64) -> Resul
     Ok(Submission { envelope, content: content.into(), uid })
 }
 
-/// Removes a file whose message is durable in the spool, or what is no file. It need not be synced: after a crash the
+/// Removes a file whose message is durable in the spool, or what is not a file. It need not be synced: after a crash the
 /// message is taken in once more, which is allowed. A directory that is not empty stays.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {

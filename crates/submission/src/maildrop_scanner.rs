@@ -119,7 +119,7 @@ impl<T: Acceptor> MaildropScanner<T> {
         }
     }
 
-    /// Removes what is no file; a directory that is not empty is passed over.
+    /// Removes what is not a file; a directory that is not empty is passed over.
     async fn remove_odd(&mut self) {
         let (dir, passed_over) = (self.dir.clone(), self.passed_over.clone());
         let listed = waiting(move || maildrop::list_odd(&dir, &passed_over, FILES_A_ROUND)).await;

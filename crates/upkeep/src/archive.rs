@@ -252,7 +252,7 @@ fn read_entry(
     let is_plain = |name: &String| !name.split('/').any(|part| matches!(part, "" | "." | ".."));
     let name = name.filter(is_plain).ok_or_else(|| Unusable::Broken("an entry has a bad name".to_owned()))?;
     if entry.header().entry_type() != EntryType::Regular {
-        return Err(Unusable::Broken(format!("{name} is no file")));
+        return Err(Unusable::Broken(format!("{name} is not a file")));
     }
     let wanted = match &*name {
         END => Wanted::AtMost(END_BYTES_MAX),
@@ -435,9 +435,9 @@ mod tests {
         for (kind, why) in [
             (EntryType::Regular, "octets, and at most 4194304 are expected"),
             (EntryType::GNULongName, "bad name"),
-            (EntryType::XHeader, "no file"),
-            (EntryType::GNUSparse, "no file"),
-            (EntryType::Symlink, "no file"),
+            (EntryType::XHeader, "not a file"),
+            (EntryType::GNUSparse, "not a file"),
+            (EntryType::Symlink, "not a file"),
         ] {
             let bytes = bomb(kind, ENTRY_BYTES_MAX + 1);
             assert!(bytes.len() < 1 << 20);

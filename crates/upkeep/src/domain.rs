@@ -52,7 +52,7 @@ pub struct CheckArgs {
 /// Looks at the records, prints what was seen and which record to write, and returns 0, 1 with warnings, or 2 with errors.
 ///
 /// # Errors
-/// The name is no domain, or there is no resolver.
+/// The name is not a domain, or there is no resolver.
 pub fn run(args: &CheckArgs, settings: &Settings, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     let domain = match Domain::parse(&args.domain) {
         Ok(parsed) if !args.domain.starts_with('[') => parsed.key().into_owned(),

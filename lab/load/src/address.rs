@@ -60,7 +60,7 @@ impl Endpoint {
                 .ok()
                 .or_else(|| service(&std::fs::read_to_string("/etc/services").unwrap_or_default(), port))
                 .ok_or_else(|| {
-                    format!("`{text}`: `{port}` is no port number, and no service of /etc/services; write host:port or [host]:port")
+                    format!("`{text}`: `{port}` is neither a port number nor a service of /etc/services; write host:port or [host]:port")
                 })?,
             (None, Some(port)) => port,
             (None, None) => return Err(format!("`{text}` has no port: write host:port")),
@@ -282,10 +282,10 @@ mod tests {
         assert_eq!(Endpoint::parse("[127.0.0.1]2600", Some(25)), inet("127.0.0.1", 2600));
         assert_eq!(Endpoint::parse("[::1]smtp", None), inet("::1", 25));
         for (bad, words) in [
-            ("[127.0.0.1]junk", "`junk` is no port number"),
-            ("[127.0.0.1]:", "`` is no port number"),
-            ("[127.0.0.1]2600x", "`2600x` is no port number"),
-            ("[127.0.0.1]:2600]", "`2600]` is no port number"),
+            ("[127.0.0.1]junk", "`junk` is neither a port number"),
+            ("[127.0.0.1]:", "`` is neither a port number"),
+            ("[127.0.0.1]2600x", "`2600x` is neither a port number"),
+            ("[127.0.0.1]:2600]", "`2600]` is neither a port number"),
             ("[127.0.0.1", "has no `]`"),
             ("[]:25", "no host between its brackets"),
         ] {

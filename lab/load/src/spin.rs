@@ -72,7 +72,7 @@ fn look(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, timeout: &Timespec) -> 
 pub(crate) fn micros_of(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(us @ 0..=10_000) => Ok(Duration::from_micros(us)),
-        _ => Err(format!("`{text}` is no number of microseconds up to 10000")),
+        _ => Err(format!("`{text}` is not a number of microseconds up to 10000")),
     }
 }
 

@@ -30,9 +30,9 @@ fn first_line(error: clap::Error) -> String {
 /// Reads seconds, fractions allowed.
 ///
 /// # Errors
-/// The text is no number, or more than three years.
+/// The text is not a number, or more than three years.
 pub fn seconds_of(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
     let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= LONGEST);
     time.ok_or_else(|| format!("`{text}` seconds cannot be waited"))
 }

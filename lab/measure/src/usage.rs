@@ -178,7 +178,7 @@ pub fn check_group(group: &Path) -> Result<(), String> {
     if group.join("cgroup.procs").is_file() {
         return Ok(());
     }
-    Err(format!("watch {}: it is no control group, since it has no cgroup.procs", group.display()))
+    Err(format!("watch {}: it is not a control group, since it has no cgroup.procs", group.display()))
 }
 
 #[cfg(test)]
@@ -189,7 +189,7 @@ mod tests {
     fn what_cannot_be_watched_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let said = check_group(directory.path()).unwrap_err();
-        assert!(said.ends_with("it is no control group, since it has no cgroup.procs"), "{said}");
+        assert!(said.ends_with("it is not a control group, since it has no cgroup.procs"), "{said}");
         fs::write(directory.path().join("cgroup.procs"), "").unwrap();
         assert_eq!(check_group(directory.path()), Ok(()));
         assert_eq!(check_processes(&[std::process::id()]), Ok(()));

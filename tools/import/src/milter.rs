@@ -3,7 +3,7 @@
 use crate::draft::Section;
 
 /// Returns the address of a filter on this machine or in the network: `inet:8891@localhost`, `inet:localhost:8891`, `local:/run/x.sock`.
-/// None if it is no socket, or if the port is no number.
+/// None if it is no socket, or if the port is not a number.
 pub(crate) fn address(place: &str) -> Option<String> {
     let place = match place.split_once(':')? {
         ("unix" | "local", path) => return Some(format!("unix:{path}")),

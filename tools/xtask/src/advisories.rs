@@ -104,7 +104,7 @@ impl List {
         let table: Table = toml::from_str(text).map_err(|error| error.to_string())?;
         let entries = table.get("advisory").and_then(Value::as_array).ok_or("no [[advisory]]")?;
         let advisories = entries.iter().map(|entry| {
-            let entry = entry.as_table().ok_or("an [[advisory]] is no table")?;
+            let entry = entry.as_table().ok_or("an [[advisory]] is not a table")?;
             Ok(Advisory {
                 id: text_of(entry, "id")?,
                 package: text_of(entry, "package")?,

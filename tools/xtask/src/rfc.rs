@@ -69,7 +69,7 @@ fn faults(text: &str, find: &mut dyn FnMut(&str, &str) -> Option<bool>) -> Vec<S
             continue;
         };
         let Some(key) = key_of(rfc, section) else {
-            fault(format!("RFC {rfc:?} or section {section:?} is no number"));
+            fault(format!("RFC {rfc:?} or section {section:?} is not a number"));
             continue;
         };
         if before.as_ref().is_some_and(|before| *before >= key) {

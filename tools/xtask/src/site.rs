@@ -135,7 +135,7 @@ fn pages() -> Result<Pages, Failure> {
     Ok(pages)
 }
 
-/// Returns whether a file is shown or linked, and is no page. One in HTML could have the name of a page that is made here.
+/// Returns whether a file is shown or linked, and is not a page. One in HTML could have the name of a page that is made here.
 fn is_attachment(name: &str) -> bool {
     name.starts_with("docs/")
         && !name.starts_with(MAN)

@@ -76,7 +76,7 @@ async fn found(view: &View<'_>, maps: &[Reference], mailbox: &Mailbox) -> Result
         let Some(value) = value else { continue };
         let address = |target| match target {
             Ok(Target::Mailbox(mailbox)) => Ok(mailbox),
-            Ok(_) => Err(format!("{key}: the value is no address; write user@example.com")),
+            Ok(_) => Err(format!("{key}: the value is not an address; write user@example.com")),
             Err(error) => Err(format!("{key}: {error}")),
         };
         return TargetList::new(&value).map(address).collect();

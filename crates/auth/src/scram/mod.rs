@@ -114,7 +114,9 @@ impl ScramKeys {
         };
         Ok(Self {
             hash,
-            iterations: iterations.parse().map_err(|_| "the number of iterations is no number".to_owned())?,
+            iterations: iterations
+                .parse()
+                .map_err(|_| "the number of iterations is not a number".to_owned())?,
             salt: decode("salt", salt)?.into(),
             stored_key: key("stored key", stored_key)?.into(),
             server_key: Secret::new(key("server key", server_key)?),

@@ -87,7 +87,7 @@ fn the_messages_of_dkimpy_have_its_results() {
     let no_time = crlf(include_str!("../../testdata/dkim/rfc6376.signed.no_t.msg"));
     assert_eq!(results(&no_time, &keys)[0].0, DkimResult::Fail);
     let bad_domain = crlf(include_str!("../../testdata/dkim/test.message.baddomain"));
-    assert_eq!(results(&bad_domain, &keys), [(DkimResult::PermError, "d= is no domain")]);
+    assert_eq!(results(&bad_domain, &keys), [(DkimResult::PermError, "d= is not a domain")]);
     let rsa = crlf(include_str!("../../testdata/dkim/rfc6376.signed.rsa.msg"));
     let changed = |from: &str, to: &str| RSA_KEY.replace(from, to);
     for (record, reason) in [
@@ -221,18 +221,18 @@ fn signatures_with_wrong_tags_do_not_pass() {
     for (from, to, result, reason) in [
         ("v=1", "v=2", PermError, "the signature has an unknown version"),
         ("v=1; ", "", PermError, "the signature lacks a tag"),
-        ("v=1", "v=1; v=1", Neutral, "the signature is no list of tags"),
+        ("v=1", "v=1; v=1", Neutral, "the signature is not a list of tags"),
         ("h=From:From", "h=To", PermError, "From is not signed"),
-        ("h=From", "h=:From", Neutral, "h= is no list of fields"),
+        ("h=From", "h=:From", Neutral, "h= is not a list of fields"),
         ("d=a.test", "d=a.test; i=x@b.test", PermError, "the domain of i= is not within d="),
         ("d=a.test", "d=a.test; i=x", Neutral, "i= has no domain"),
         ("d=a.test", "d=a.test; i=x@b(.a.test", Neutral, "i= has no domain"),
-        ("d=a.test", "d=a..test", PermError, "d= is no domain"),
-        ("d=a.test", "d=a.te\0st", Neutral, "the signature is no list of tags"),
-        ("s=s0", "s=", PermError, "s= is no selector"),
+        ("d=a.test", "d=a..test", PermError, "d= is not a domain"),
+        ("d=a.test", "d=a.te\0st", Neutral, "the signature is not a list of tags"),
+        ("s=s0", "s=", PermError, "s= is not a selector"),
         ("t=1700000000", "x=1699999999", Policy, "the signature has expired"),
         ("t=1700000000", "t=1700000000; x=1700000000", Neutral, "x= is not after t="),
-        ("t=1700000000", "t=-1", Neutral, "l=, t= or x= is no number"),
+        ("t=1700000000", "t=-1", Neutral, "l=, t= or x= is not a number"),
         ("t=1700000000", "l=8", PermError, "l= is larger than the body"),
         ("ed25519-sha256", "rsa-sha1", Policy, "rsa-sha1 is too weak"),
         ("ed25519-sha256", "dsa-sha256", Neutral, "the algorithm is unknown"),
@@ -240,7 +240,7 @@ fn signatures_with_wrong_tags_do_not_pass() {
         ("relaxed/relaxed", "relaxed/nofws", Neutral, "the canonical form is unknown"),
         ("relaxed/relaxed", "relaxed/relaxed; q=http", Neutral, "the key is not in the DNS"),
         ("bh=", "bh=?", Neutral, "bh= is not base64"),
-        ("\tb=", "\tb=;x=\"\"", Neutral, "l=, t= or x= is no number"),
+        ("\tb=", "\tb=;x=\"\"", Neutral, "l=, t= or x= is not a number"),
         ("\tb=", "\tb=?", Neutral, "b= is not base64"),
     ] {
         let changed = signed.message.replacen(from, to, 1);

@@ -111,7 +111,8 @@ impl Check<'_, '_> {
                 self.problem("auth.users", what, "no TLS", &help);
             }
             Some(other) => {
-                let what = format!("`map.{name}` is no directory: `{}` verifies no password", other.word());
+                let what =
+                    format!("`map.{name}` is not a directory: `{}` verifies no password", other.word());
                 let help = format!("write \"map:{name}\" if its values are hashes of passwords");
                 self.problem("auth.users", what, "needs `ldap`", &help);
             }

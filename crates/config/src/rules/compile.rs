@@ -242,6 +242,16 @@ impl From<&Limit> for NamedLimit {
 }
 
 impl Compiler<'_, '_> {
+    /// Returns ` of 10-lists.toml` for a place in a further file, whose lines say nothing without its name.
+    fn further_file(&self, at: usize) -> String {
+        let sources = &self.reading.sources;
+        let (file, ..) = sources.file_at(at);
+        match file.file_name().filter(|_| file != sources.path()) {
+            Some(name) => format!(" of {}", name.display()),
+            None => String::new(),
+        }
+    }
+
     /// Makes one rule; `span` is its section.
     pub(super) fn rule(&mut self, number: usize, mut keys: RuleKeys, table: &Spanned<&DeTable<'_>>) -> Rule {
         let span = table.span();
@@ -278,7 +288,7 @@ impl Compiler<'_, '_> {
         let name = match keys.name {
             Some(name) => format!("rule \"{}\"", name.0),
             None => format!("rule {}", number + 1),
-        };
+        } + &self.further_file(span.start);
         Rule {
             name: name.into(),
             line: Line(line),

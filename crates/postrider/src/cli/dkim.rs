@@ -58,7 +58,7 @@ fn check_selector(selector: &str) -> Result<(), CliError> {
     if is_selector(selector) {
         return Ok(());
     }
-    let text = format!("`{selector}` is no selector: write letters, digits and hyphens, such as 2026");
+    let text = format!("`{selector}` is not a selector: write letters, digits and hyphens, such as 2026");
     Err(CliError::new(Exit::Usage, text))
 }
 

@@ -134,7 +134,7 @@ fn read(language: &mut Language, section: &Section<'_>, faults: &mut Faults) {
     }
     if let Some(status) = name.strip_prefix("reason ") {
         if !is_status(status) {
-            let what = format!("{} is no status", status.escape_debug());
+            let what = format!("{} is not a status", status.escape_debug());
             faults.push(error(*number, what, "write for example [reason 5.1.1], [reason 5.1] or [reason 5]"));
         }
         let words: Vec<String> = lines.iter().map(|line| plain(*line, faults)).collect();

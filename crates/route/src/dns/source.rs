@@ -120,7 +120,7 @@ fn without_faulty_servers(text: &str) -> Result<String, String> {
             let server = words.next().unwrap_or_default();
             // A scope, as in `fe80::1%eth0`, follows the address.
             if server.split('%').next().unwrap_or_default().parse::<IpAddr>().is_err() {
-                faulty.get_or_insert_with(|| format!("line {at} has `{server}`, which is no address"));
+                faulty.get_or_insert_with(|| format!("line {at} has `{server}`, which is not an address"));
                 continue;
             }
             server_count += 1;
@@ -159,7 +159,10 @@ mod tests {
         assert!(now().err().unwrap().ends_with("resolv.conf names no name server"));
         fs::write(&path, "search example.com\nnameserver 999.1.1\n").unwrap();
         assert!(
-            now().err().unwrap().ends_with("names no name server: line 2 has `999.1.1`, which is no address")
+            now()
+                .err()
+                .unwrap()
+                .ends_with("names no name server: line 2 has `999.1.1`, which is not an address")
         );
         fs::write(&path, "nameserver 999.1.1\nnameserver 192.0.2.7\n").unwrap();
         assert!(now().is_ok(), "the other server is asked");

@@ -2,13 +2,13 @@
 //! §4.4): one pass, no recursion, so that no header can take for ever.
 
 /// The addresses of a list, without names, comments, groups and routes. A bare word is a local
-/// user. The error says what is no address.
+/// user. The error says what is not an address.
 pub fn parse(text: &str) -> Result<Vec<String>, String> {
     read(text).map(|found| found.into_iter().map(|(address, _)| address).collect())
 }
 
 /// Appends this machine's name to each bare word of an address list, so that a `From: root` means
-/// something elsewhere (RFC 6409 §8.1). None when nothing is to be done, or it is no list.
+/// something elsewhere (RFC 6409 §8.1). None when nothing is to be done, or it is not a list.
 pub fn qualify(text: &str, hostname: &str) -> Option<String> {
     let found = read(text).ok()?;
     let bare: Vec<usize> = found.iter().filter(|(a, _)| !has_domain(a)).map(|(_, end)| *end).collect();
@@ -169,7 +169,7 @@ impl List<'_> {
                 self.addresses.push((address, item.end));
                 Ok(())
             }
-            None if item.is_phrase => Err(format!("{:?} is no address", item.words)),
+            None if item.is_phrase => Err(format!("{:?} is not an address", item.words)),
             None => {
                 if !item.words.is_empty() {
                     self.addresses.push((item.words, item.end));

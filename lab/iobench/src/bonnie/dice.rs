@@ -24,7 +24,7 @@ impl Dice {
         // A device may have no end, and opening a FIFO waits for its writer.
         if !fs::metadata(path).map_err(failed)?.is_file() {
             return Err(format!(
-                "read {}: it is no regular file: write random numbers to a file, as in `head -c 1M /dev/urandom > FILE`",
+                "read {}: it is not a regular file: write random numbers to a file, as in `head -c 1M /dev/urandom > FILE`",
                 path.display()
             ));
         }
@@ -107,7 +107,7 @@ mod tests {
         assert!(Dice::read_at_most(&path, 11).unwrap_err().contains("more than 11 octets"));
         for endless in ["/dev/zero", "/dev/urandom"] {
             let error = Dice::read(Path::new(endless)).unwrap_err();
-            assert!(error.starts_with(&format!("read {endless}: it is no regular file")), "{error}");
+            assert!(error.starts_with(&format!("read {endless}: it is not a regular file")), "{error}");
         }
     }
 }

@@ -422,5 +422,5 @@ fn size(text: &str, unit: u64) -> Result<u64, String> {
         _ => (text, unit),
     };
     let number = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
-    number.ok_or(format!("`{text}` is no size"))
+    number.ok_or(format!("`{text}` is not a size"))
 }

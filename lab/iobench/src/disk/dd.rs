@@ -153,7 +153,7 @@ fn size(text: &str) -> Result<u64, String> {
         _ => (text, 0),
     };
     let number = digits.parse::<u64>().ok().filter(|n| *n > 0).and_then(|n| n.checked_mul(1 << unit));
-    number.ok_or(format!("`{text}` is no size above zero"))
+    number.ok_or(format!("`{text}` is not a size above zero"))
 }
 
 #[cfg(test)]

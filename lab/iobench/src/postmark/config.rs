@@ -127,7 +127,7 @@ impl Config {
     fn set_location(&mut self, path: &str) -> Result<(), String> {
         let path = PathBuf::from(path);
         if !path.is_dir() {
-            return Err(format!("no valid location: {} is no directory", path.display()));
+            return Err(format!("no valid location: {} is not a directory", path.display()));
         }
         self.location = path;
         Ok(())

@@ -80,7 +80,7 @@ const SIZE_MAX: u32 = 16384;
 fn kilobytes_of(text: &str) -> Result<u32, String> {
     let digits = text.strip_suffix(['k', 'K']).unwrap_or(text);
     let size = digits.parse().ok().filter(|size| *size <= SIZE_MAX);
-    size.ok_or_else(|| format!("`{text}` is no size of up to {SIZE_MAX} KB: write 10 or 10k"))
+    size.ok_or_else(|| format!("`{text}` is not a size of up to {SIZE_MAX} KB: write 10 or 10k"))
 }
 
 const COLUMNS: [Column; 8] = [

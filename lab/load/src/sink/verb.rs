@@ -71,7 +71,7 @@ impl Verb {
         let known = NAMES.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         known.map(|(_, verb)| *verb).ok_or_else(|| {
             let names: Vec<&str> = NAMES.iter().map(|(n, _)| *n).collect();
-            format!("`{name}` is no command; known are {}", names.join(" "))
+            format!("`{name}` is not a command; known are {}", names.join(" "))
         })
     }
 }
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn an_unknown_name_is_told_with_those_that_are_known() {
         let error = VerbSet::parse("MAIL,SEND").unwrap_err();
-        assert!(error.starts_with("`SEND` is no command; known are CONNECT"), "{error}");
+        assert!(error.starts_with("`SEND` is not a command; known are CONNECT"), "{error}");
     }
 
     #[test]

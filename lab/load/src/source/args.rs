@@ -190,7 +190,7 @@ pub struct SourceArgs {
 fn rate_of(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate >= SLOWEST => Ok(rate),
-        _ => Err(format!("`{text}` is no rate above zero")),
+        _ => Err(format!("`{text}` is not a rate above zero")),
     }
 }
 
@@ -210,7 +210,7 @@ struct Locals(Vec<IpAddr>);
 /// Reads `127.0.0.2+64`: the first address, and how many.
 fn locals_of(text: &str) -> Result<Locals, String> {
     let (first, count) = text.split_once('+').unwrap_or((text, "1"));
-    let first: IpAddr = first.parse().map_err(|_| format!("`{first}` is no address"))?;
+    let first: IpAddr = first.parse().map_err(|_| format!("`{first}` is not an address"))?;
     let count: u32 =
         count.parse().ok().filter(|n| (1..=65536).contains(n)).ok_or(format!("`{count}` is no count"))?;
     let next = |i: u32| match first {

@@ -122,7 +122,7 @@ pub(super) fn attributes_of(text: &str) -> Result<String, String> {
             Ok(format!("{}={value}", name.to_ascii_uppercase()))
         }
         _ => Err(format!(
-            "`{text}` is no attribute: write ADDR=192.0.2.1,NAME=mx.example; names are {}",
+            "`{text}` is not an attribute: write ADDR=192.0.2.1,NAME=mx.example; names are {}",
             NAMES.join(" ")
         )),
     }

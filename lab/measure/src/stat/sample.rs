@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 
-/// Characters of what is no number that an error shows.
+/// Characters of what is not a number that an error shows.
 const SHOWN_MAX: usize = 40;
 
 /// Numbers in rising order, at least three of them: fewer say nothing of their spread.

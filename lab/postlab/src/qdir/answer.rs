@@ -23,7 +23,7 @@ pub(super) struct Rates {
 /// Answers for each number of senders with more than one number of directories; nothing where there is none.
 ///
 /// # Errors
-/// Only if a rate is no number.
+/// Only if a rate is not a number.
 pub(super) fn text(all: &[Rates]) -> Result<String, String> {
     let confidence = Confidence::parse(SURE)?;
     let mut out = String::new();

@@ -156,7 +156,7 @@ fn domain_of(text: &str) -> Result<String, String> {
     if is_good {
         Ok(text.to_owned())
     } else {
-        Err(format!("`{text}` is no domain: write one as postlab.test"))
+        Err(format!("`{text}` is not a domain: write one as postlab.test"))
     }
 }
 
@@ -373,7 +373,7 @@ fn keep(
     output: &Output<'_>,
     measured: &mut Measured,
 ) -> Result<(), String> {
-    // What was cut short is no measurement.
+    // What was cut short is not a measurement.
     if bench.stop.load(Relaxed) {
         return Ok(());
     }

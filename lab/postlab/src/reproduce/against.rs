@@ -157,7 +157,7 @@ impl Published {
     pub(super) fn read(path: &Path) -> Result<Self, String> {
         let say = |e: std::io::Error| format!("read {}: {e}", path.display());
         if !fs::metadata(path).map_err(say)?.is_file() {
-            return Err(format!("read {}: it is no file", path.display()));
+            return Err(format!("read {}: it is not a file", path.display()));
         }
         let text = fs::read_to_string(path).map_err(say)?;
         serde_json::from_str(&text).map_err(|e| {

@@ -148,7 +148,7 @@ impl Seeds {
     fn term<'t>(&'t self, text: &'t str) -> Result<Term<'t>, String> {
         let (factor, path) = match text.split_once(" * ") {
             Some((factor, path)) => {
-                (factor.trim().parse().map_err(|_| format!("`{factor}` is no number"))?, path.trim())
+                (factor.trim().parse().map_err(|_| format!("`{factor}` is not a number"))?, path.trim())
             }
             None => (1.0, text.trim()),
         };
@@ -382,7 +382,7 @@ mod tests {
         assert!(error("S9.x.y").contains("there is no text S9"));
         assert!(error("S4.fsseq1.C=7").contains("no such column: machine, none, C=100"));
         assert!(error("S4.sinks[v-aix;1 KB].thrperconn").contains("no row has a figure"));
-        assert!(error("x * S4.fsseq1.C=1").contains("`x` is no number"));
+        assert!(error("x * S4.fsseq1.C=1").contains("`x` is not a number"));
     }
 
     #[test]

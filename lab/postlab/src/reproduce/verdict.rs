@@ -62,7 +62,7 @@ impl Prediction {
         let wrong = |why: &str| format!("`{text}`: {why}");
         let (factor, rest) = match text.split_once(" * ") {
             Some((factor, rest)) => {
-                (factor.trim().parse().map_err(|_| wrong("the factor is no number"))?, rest)
+                (factor.trim().parse().map_err(|_| wrong("the factor is not a number"))?, rest)
             }
             None => (1.0, text),
         };
@@ -117,7 +117,7 @@ fn terms(names: &str) -> impl Iterator<Item = (f64, &str)> {
 impl Condition {
     /// Reads `in seeds`, `near seeds`, `in 0.9..1.1`, `> 1` or `< 1`; nothing is none.
     pub(super) fn parse(text: &str) -> Result<Option<Self>, String> {
-        let number = |text: &str| text.trim().parse::<f64>().map_err(|_| format!("`{text}` is no number"));
+        let number = |text: &str| text.trim().parse::<f64>().map_err(|_| format!("`{text}` is not a number"));
         Ok(Some(match text.split_once(' ') {
             None if text.is_empty() => return Ok(None),
             Some(("in", "seeds")) => Self::InSeeds,
@@ -128,7 +128,7 @@ impl Condition {
                 let (low, high) = range.split_once("..").ok_or("a range is 0.9..1.1")?;
                 Self::Within(number(low)?, number(high)?)
             }
-            _ => return Err(format!("`{text}` is no condition")),
+            _ => return Err(format!("`{text}` is not a condition")),
         }))
     }
 

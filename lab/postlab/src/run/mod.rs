@@ -207,7 +207,7 @@ fn rounds(
                         }
                         run => run?,
                     };
-                    // What was cut short is no measurement.
+                    // What was cut short is not a measurement.
                     if stop.load(Relaxed) {
                         return Ok(());
                     }

@@ -94,7 +94,7 @@ fn slam_adds_its_processes_up() {
     assert_eq!(sink.tally()["messages"], 45);
     let output = run(&["slam", "-p", "1", "-m", "1", "-t", "1", "nonsense:port"]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && error.contains("no port number"), "{error}");
+    assert!(!output.status.success() && error.contains("neither a port number"), "{error}");
 }
 
 #[test]

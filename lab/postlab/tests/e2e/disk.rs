@@ -239,7 +239,7 @@ fn bonnie_does_all_its_phases_and_removes_its_files() {
     };
     assert!(error(&["-r", "100", "-s", "150"]).contains("make it twice as large"));
     assert!(error(&["-r", "0", "-s", "1:1000"]).contains("no power of two"));
-    assert!(error(&["-s", "x"]).contains("`x` is no size"));
+    assert!(error(&["-s", "x"]).contains("`x` is not a size"));
     assert!(error(&["-s", "0", "-n", "4294967297"]).contains("`4294967297` is too many"));
     assert!(error(&["-s", "0", "-n", "1:0:0:3000000"]).contains("at most 65536:1g:1g:65536"));
     assert!(error(&["-s", "1", "-r", "9000000000g"]).contains("make it twice as large"));

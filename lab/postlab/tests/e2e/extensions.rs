@@ -60,7 +60,7 @@ fn a_sink_takes_a_certificate_from_files_and_refuses_others() {
         (&["sink", "--tls", "--cert", "/no/file", "--key", &key, "127.0.0.1:0"], "read /no/file: "),
         (&["sink", "--cert", &cert, "--key", &key, "127.0.0.1:0"], "--tls"),
         (&["sink", "--auth", "nobody", "127.0.0.1:0"], "write USER:PASSWORD"),
-        (&["source", "--xclient", "WHO=x", "127.0.0.1:0"], "`WHO=x` is no attribute"),
+        (&["source", "--xclient", "WHO=x", "127.0.0.1:0"], "`WHO=x` is not an attribute"),
     ] {
         let output = run(arguments);
         let error = String::from_utf8_lossy(&output.stderr);

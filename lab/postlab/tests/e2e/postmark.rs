@@ -36,7 +36,7 @@ fn wrong_commands_are_told_and_passed_over() {
     let text = commands("set number x\nset foo 1\nfoo\nset location /no/dir\npreset t9\nhelp set bias\n");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[..3], ["Error: invalid number of files", "Eh?", "Eh?"]);
-    assert_eq!(lines[3], "Error: no valid location: /no/dir is no directory");
+    assert_eq!(lines[3], "Error: no valid location: /no/dir is not a directory");
     assert_eq!(lines[5], "set bias read - Sets the chance of choosing read over append");
 }
 

@@ -242,7 +242,7 @@ fn wrong_words_are_exit_code_64_and_say_what_to_write() {
         (["relay", "nobody"], "is neither HOST:PORT nor a peer"),
         (["relay", "--require=p99"], "write FIGURE[@SESSIONS]<NUMBER[UNIT]"),
         (["relay", "--duration=0"], "write 0.1 or more"),
-        (["relay", "--domain=a b"], "is no domain"),
+        (["relay", "--domain=a b"], "is not a domain"),
     ] {
         let output = run(&words);
         assert_eq!(output.status.code(), Some(64), "{output:?}");

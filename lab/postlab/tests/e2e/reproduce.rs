@@ -226,7 +226,7 @@ fn a_page_of_nothing_replaces_none() {
     assert!(said.contains("has no record of a step, so nothing is written"), "{said}");
     assert_eq!(std::fs::read_to_string(published).unwrap(), "{\"is\": \"published\"}");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
-    // What was not measured is no finding that cannot be told.
+    // What was not measured is not a finding that cannot be told.
     keep(directory.path(), &record(".", &[[100, 30, 105], [101, 31, 104], [100, 30, 105]], 0.0));
     let (text, _) = page(directory.path());
     let count = text.lines().find(|line| line.starts_with("Of ")).unwrap();
@@ -345,7 +345,11 @@ fn each_finding_of_a_row_of_the_texts_is_measured() {
     for row in rows["row"].as_array().unwrap() {
         let findings = row.get("findings").and_then(toml::Value::as_array).into_iter().flatten();
         for name in findings.filter_map(toml::Value::as_str) {
-            assert!(text.contains(&format!("| {name} |")), "row {}: `{name}` is no finding", row["number"]);
+            assert!(
+                text.contains(&format!("| {name} |")),
+                "row {}: `{name}` is not a finding",
+                row["number"]
+            );
         }
     }
 }

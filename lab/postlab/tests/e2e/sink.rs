@@ -124,7 +124,7 @@ fn running_counters_look_like_smtp_sinks() {
 #[test]
 fn wrong_arguments_get_one_clear_line() {
     for (arguments, words) in [
-        (&["sink", "-f", "SEND", "127.0.0.1:0"][..], "`SEND` is no command"),
+        (&["sink", "-f", "SEND", "127.0.0.1:0"][..], "`SEND` is not a command"),
         (&["sink", "127.0.0.1"], "has no port"),
         (&["sink", "-u", "nobody-here", "127.0.0.1:0"], "no such user in /etc/passwd"),
         (&["sink", "192.0.2.1:0"], "listen on 192.0.2.1:0: Cannot assign requested address"),

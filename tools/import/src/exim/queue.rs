@@ -58,7 +58,7 @@ pub fn read(files: SpoolFiles<'_>, id: &str, domain: &str) -> Result<QueuedMessa
     message.reverse_path = wire::reverse_path(sender, domain)?;
     let times = lines.next_text("the time")?;
     let seconds = times.split(' ').next().and_then(|seconds| seconds.parse::<u64>().ok());
-    let seconds = seconds.ok_or_else(|| Damage::new("the time of arrival is no number"))?;
+    let seconds = seconds.ok_or_else(|| Damage::new("the time of arrival is not a number"))?;
     message.arrived_us = seconds.saturating_mul(1_000_000);
     let form = options(&mut lines, &mut message)?;
     recipients(&mut lines, &mut message, domain)?;
@@ -162,7 +162,7 @@ fn tree(first: &str, lines: &mut Lines<'_>, message: &mut QueuedMessage) -> Resu
 fn recipients(lines: &mut Lines<'_>, message: &mut QueuedMessage, domain: &str) -> Result<(), Damage> {
     let count = lines.next_text("the number of recipients")?;
     let count = count.trim().parse::<usize>().ok().filter(|count| *count <= COUNT_MAX);
-    let count = count.ok_or_else(|| Damage::new("the number of recipients is no number"))?;
+    let count = count.ok_or_else(|| Damage::new("the number of recipients is not a number"))?;
     for _ in 0..count {
         let line = lines.next_text("the last recipient")?;
         message.recipients.push(recipient(&line, domain)?);

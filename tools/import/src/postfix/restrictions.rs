@@ -224,7 +224,7 @@ fn passes(context: &Context<'_>, list: &[Step], client: Client, is_local: bool) 
 
 /// Translates a restriction that asks a table.
 fn of_table(context: &Context<'_>, step: &Step) -> Result<Vec<Group>, String> {
-    let table = Table::parse(&step.argument).ok_or_else(|| format!("{} is no table", step.argument))?;
+    let table = Table::parse(&step.argument).ok_or_else(|| format!("{} is not a table", step.argument))?;
     groups(context, &step.word, &table)
 }
 
@@ -308,7 +308,7 @@ fn walk(
     }
 }
 
-/// Returns a file with the names in EHLO that Postfix takes for a host name: one label of them is no number.
+/// Returns a file with the names in EHLO that Postfix takes for a host name: one label of them is not a number.
 fn host_names(is_full: bool) -> String {
     let label = "[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?";
     let word = "([0-9]*[a-z_]([a-z0-9_-]*[a-z0-9_])?|[0-9]+-[a-z0-9_-]*[a-z0-9_])";

@@ -248,7 +248,7 @@ impl Converter<'_> {
                 self.places.add_relayed_below(name.to_lowercase());
             }
         } else {
-            self.missing("relay-domains", format!("{name} is no domain and no network"));
+            self.missing("relay-domains", format!("{name} is neither a domain nor a network"));
         }
     }
 

@@ -85,7 +85,8 @@ impl Reader<'_> {
         let message = &mut self.message;
         match code {
             b'T' => {
-                let seconds = text.trim().parse::<u64>().map_err(|_| Damage::new("the time is no number"))?;
+                let seconds =
+                    text.trim().parse::<u64>().map_err(|_| Damage::new("the time is not a number"))?;
                 message.arrived_us = seconds.saturating_mul(1_000_000);
             }
             b'K' => self.tried = text.trim().parse().unwrap_or(0),

@@ -42,7 +42,7 @@ pub(crate) fn epoch() -> Result<u64, Failure> {
             String::from_utf8_lossy(&output(program("git").args(["log", "-1", "--format=%ct"]))?).into_owned()
         }
     };
-    text.trim().parse().map_err(|_| Failure(format!("SOURCE_DATE_EPOCH: `{}` is no number", text.trim())))
+    text.trim().parse().map_err(|_| Failure(format!("SOURCE_DATE_EPOCH: `{}` is not a number", text.trim())))
 }
 
 /// Returns the path of a tool of cargo: the pinned one that `cargo xtask setup` installs, else the machine's.

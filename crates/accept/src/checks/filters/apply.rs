@@ -5,7 +5,7 @@ use mail::{ForwardPath, HeaderFields, Mailbox, Notify, ReceivedContent, Recipien
 use milter::Edit;
 use policy::{Stage, Verdict};
 
-/// Notes what a filter decided of the envelope, and returns the fields of the header, if it changes them. What is no address is left
+/// Notes what a filter decided of the envelope, and returns the fields of the header, if it changes them. What is not an address is left
 /// out, and logged.
 ///
 /// # Errors

@@ -305,7 +305,7 @@ fn create(path: &Path, content: &str, is_secret: bool) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Refuses what is there and is no regular file. A read of a FIFO would wait for its writer, and one of a device may not end.
+/// Refuses what is there and is not a regular file. A read of a FIFO would wait for its writer, and one of a device may not end.
 fn refuse_special(path: &Path) -> Result<(), CliError> {
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(CliError::new(Exit::NoInput, format!("read {}: it is not a file", path.display())));

@@ -171,7 +171,7 @@ pub(super) fn pass_on(
 /// Reads a file of a queue.
 ///
 /// # Errors
-/// The file cannot be read, is no regular file any more, or is too large.
+/// The file cannot be read, is not a regular file any more, or is too large.
 pub(super) fn read_queue_file(path: &Path) -> Result<Vec<u8>, CliError> {
     config::read_regular_file(path, super::FILE_BYTES_MAX).map_err(|error| unreadable(path, &error))
 }

@@ -49,7 +49,7 @@ pub(crate) struct Dialog {
     mode: Mode,
     unsent: Vec<u8>,
     has_ended: bool,
-    /// The line whose first piece was sent is no command of its own.
+    /// The line whose first piece was sent is not a command of its own.
     is_inside_line: bool,
     /// Replies that have not come.
     awaited: usize,

@@ -77,7 +77,7 @@ impl Dialog {
         next.filter(|n| *n != Next::Read)
     }
 
-    /// A sink measures its client and does not judge it: what is no address to us is taken as one, as smtp-sink does.
+    /// A sink measures its client and does not judge it: what is not an address to us is taken as one, as smtp-sink does.
     fn take_any_address(&mut self, verb: Verb) {
         let line = match verb {
             Verb::Mail => &b"MAIL FROM:<>\r\n"[..],

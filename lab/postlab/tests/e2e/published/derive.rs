@@ -78,7 +78,7 @@ fn source(page: &str, name: &str, words: Option<&str>) -> Result<Source, String>
 fn derived(source: &Source, derivation: &str) -> Result<String, String> {
     let (number, expression) = derivation.split_once('=').ok_or("there is no `=`")?;
     let plain = number.trim_matches(['%', ' ']);
-    let said: f64 = plain.replace(',', "").parse().map_err(|_| format!("`{number}` is no number"))?;
+    let said: f64 = plain.replace(',', "").parse().map_err(|_| format!("`{number}` is not a number"))?;
     // `72 % = 72 %` repeats a cell; any other percentage is a share of one.
     let is_share = number.contains('%') && !expression.contains('%');
     let factor = if is_share { 100.0 } else { 1.0 };
@@ -140,7 +140,7 @@ impl Expression<'_> {
             return self.take(&[")"]).map(|_| value).ok_or_else(|| "`)` is missing".to_owned());
         }
         let token = self.tokens.get(self.at).ok_or("it ends too early")?;
-        let value = token.value.ok_or_else(|| format!("`{}` is no number", token.text))?;
+        let value = token.value.ok_or_else(|| format!("`{}` is not a number", token.text))?;
         let is_known = self.known.iter().any(|known| is_same(*known, value));
         if !is_known && !self.source.has(value) {
             return Err(format!("{} is not in the data", token.text));

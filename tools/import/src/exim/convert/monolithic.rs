@@ -221,7 +221,7 @@ impl Converter<'_> {
                     self.draft.set(section, key, number, name);
                     Verdict::Mapped
                 }
-                Err(_) => Verdict::Missing(format!("\"{value}\" is no number: write {key} by hand")),
+                Err(_) => Verdict::Missing(format!("\"{value}\" is not a number: write {key} by hand")),
             };
         }
         match name {

@@ -234,7 +234,7 @@ impl<'a> Context<'a> {
     /// Returns the tables of a parameter, each with its entries or the reason why they are not known.
     pub(super) fn tables(&self, parameter: &str) -> Vec<(String, Result<Vec<TableEntry>, String>)> {
         let entries = |item: String| {
-            let table = Table::parse(&item).ok_or_else(|| "it is no table".to_owned());
+            let table = Table::parse(&item).ok_or_else(|| "it is not a table".to_owned());
             let entries = table.and_then(|table| table.keyed_entries(self.files));
             (item, entries)
         };
@@ -264,7 +264,7 @@ impl<'a> Context<'a> {
     /// Converts a table of this parameter, and returns the map for the configuration.
     pub(super) fn map(&mut self, name: &str, item: &str, purpose: Purpose) -> Option<String> {
         let Some(table) = Table::parse(item) else {
-            self.missing(name, format!("\"{item}\" is no table"));
+            self.missing(name, format!("\"{item}\" is not a table"));
             return None;
         };
         match table::reference(&table, purpose, self.files, &mut self.draft) {
@@ -299,7 +299,7 @@ impl<'a> Context<'a> {
     /// # Errors
     /// There is none: what to do instead.
     pub(in super::super) fn reference(&mut self, item: &str) -> Result<String, String> {
-        let table = Table::parse(item).ok_or_else(|| format!("\"{item}\" is no table"))?;
+        let table = Table::parse(item).ok_or_else(|| format!("\"{item}\" is not a table"))?;
         table::reference(&table, Purpose::Keys, self.files, &mut self.draft)
     }
 

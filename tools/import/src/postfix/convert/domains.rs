@@ -163,7 +163,7 @@ fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
                 domains.names.push(name);
             }
         } else {
-            context.missing(parameter, format!("{item} is no domain"));
+            context.missing(parameter, format!("{item} is not a domain"));
         }
     }
     let parents =
@@ -315,7 +315,7 @@ pub(super) fn write(context: &mut Context<'_>) {
         let shown = patterns[..patterns.len().min(10)].join(", ");
         let more = if patterns.len() > 10 { " and others" } else { "" };
         let text = format!(
-            "his mail is taken in {shown}{more}, also where he is no user: it goes to the address in `postmaster`"
+            "his mail is taken in {shown}{more}, also where he is not a user: it goes to the address in `postmaster`"
         );
         context.tell(Effect::Taken, "postmaster", text);
     }

@@ -510,7 +510,7 @@ fn sender_logins(context: &mut Context<'_>, value: &str) {
                 );
                 context.effect(Effect::Refused, "smtpd_sender_login_maps", text);
             }
-            None => context.missing("smtpd_sender_login_maps", format!("\"{item}\" is no table")),
+            None => context.missing("smtpd_sender_login_maps", format!("\"{item}\" is not a table")),
         }
     }
     let checks = |lists: &Lists| lists.checks_senders();

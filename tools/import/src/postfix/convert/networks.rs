@@ -103,7 +103,7 @@ impl Networks {
         }
         if !self.unknown_exclusions.is_empty() {
             problems.push(format!(
-                "all networks but that of this machine are left out, because this exclusion is no network: {}; write the networks \
+                "all networks but that of this machine are left out, because this exclusion is not a network: {}; write the networks \
                  without it",
                 self.unknown_exclusions.join(", ")
             ));

@@ -117,7 +117,7 @@ pub(super) fn write(context: &mut Context<'_>) {
 }
 
 fn converted(value: &str, kind: Kind) -> Result<(Value, Option<String>), String> {
-    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("\"{text}\" is no number"));
+    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("\"{text}\" is not a number"));
     match kind {
         Kind::Text => Ok((Value::from(value), None)),
         Kind::Count(least, most) => {
@@ -193,7 +193,7 @@ fn rates(context: &mut Context<'_>) {
                 let section = if networks.is_empty() { section } else { section.with("except", networks) };
                 context.draft.push(section);
             }
-            Err(_) => context.missing(name, format!("\"{value}\" is no number")),
+            Err(_) => context.missing(name, format!("\"{value}\" is not a number")),
         }
     }
     if context.main.explicit("smtpd_client_auth_rate_limit").is_some() {

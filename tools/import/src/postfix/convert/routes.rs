@@ -502,7 +502,7 @@ pub(super) fn sender_dependent(
         // Others match no sender.
         let of = sender.rsplit_once('@').map_or("", |(_, domain)| domain);
         if !is_domain(of) {
-            let text = format!("{sender} is no address and no @domain");
+            let text = format!("{sender} is neither an address nor an @domain");
             context.note("sender_dependent_relayhost_maps", text);
             continue;
         }

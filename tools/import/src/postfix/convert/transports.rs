@@ -55,7 +55,7 @@ fn ways(context: &mut Context<'_>) -> Vec<Transport> {
     let mut ways: Vec<Transport> = Vec::new();
     for item in items(&context.main.value("transport_maps")) {
         let Some(table) = Table::parse(&item) else {
-            context.missing("transport_maps", format!("\"{item}\" is no table"));
+            context.missing("transport_maps", format!("\"{item}\" is not a table"));
             continue;
         };
         match table_of_ways(context, &table) {
@@ -137,7 +137,7 @@ fn table_of_ways(context: &mut Context<'_>, table: &Table) -> Result<Vec<Transpo
     for entry in table.entries(context.files)? {
         let key = entry.key.to_lowercase();
         if key.contains('@') && mail::Mailbox::parse(&key, true).is_err() {
-            context.note("transport_maps", format!("{key} is no address: Postfix never finds it"));
+            context.note("transport_maps", format!("{key} is not an address: Postfix never finds it"));
             continue;
         }
         let (name, key) = match (key.contains('@'), key.strip_prefix('.')) {

@@ -116,7 +116,7 @@ impl Converter<'_> {
     fn entry(&mut self, tag: &str, key: &str, value: &str, verdict: &Verdict, access: &mut Access) {
         let network = network(key);
         if network.is_none() && !is_address(key) {
-            let text = format!("{tag}:{key} {value}: {key} is no domain, no address and no network");
+            let text = format!("{tag}:{key} {value}: {key} is not a domain, an address or a network");
             return self.report.effect(Effect::Taken, "access_db", text);
         }
         let is_hidden = |of: &str| access.tagged.contains(&(of.to_owned(), key.to_owned()));

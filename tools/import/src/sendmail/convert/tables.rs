@@ -48,7 +48,7 @@ impl Converter<'_> {
             if has_other_name || !is_here(&self.places.own) && !is_here(&self.places.of_addresses) {
                 self.note(
                     "virtusertable",
-                    format!("{key}: {domain} is no local domain, so that its entry does nothing"),
+                    format!("{key}: {domain} is not a local domain, so that its entry does nothing"),
                 );
                 continue;
             }
@@ -233,7 +233,7 @@ impl Converter<'_> {
             let name = key.trim_start_matches('.').to_lowercase();
             let is_below = key.starts_with('.');
             if key != "." && !is_domain(&name) {
-                self.missing("mailertable", format!("{key} {value}: {key} is no domain"));
+                self.missing("mailertable", format!("{key} {value}: {key} is not a domain"));
                 continue;
             }
             // Sendmail delivers to local domains before it asks the table.

@@ -128,7 +128,7 @@ fn the_longest_key_of_the_access_table_decides_for_hosts_that_may_relay_too() {
     ] {
         assert!(toml.contains(line), "{line}: {toml}");
     }
-    assert!(report.to_string().contains("bad/key is no domain"), "{report}");
+    assert!(report.to_string().contains("bad/key is not a domain"), "{report}");
 }
 
 #[test]
@@ -148,7 +148,10 @@ fn virtual_users_that_cannot_be_read_wait_and_those_of_other_domains_do_nothing(
         "to = [\"mx.test\"]\nunless = { to = [\"info@mx.test\", \"boss@mx.test\"] }\ndefer = \"451 4.3.5";
     assert!(draft.as_toml().contains(rule), "{}", draft.as_toml());
     let text = report.to_string();
-    assert!(text.contains("elsewhere.test is no local domain") && text.contains("%1-%2@far.test"), "{text}");
+    assert!(
+        text.contains("elsewhere.test is not a local domain") && text.contains("%1-%2@far.test"),
+        "{text}"
+    );
 }
 
 #[test]
