@@ -220,9 +220,9 @@ pub(crate) fn read(
     if started.is_none() {
         check::check(&mut reading, &settings, purpose);
     }
-    // A broken line hides keys, so that what is said of the rest could mislead.
-    if problems.is_empty() {
-        problems = reading.cx.problems;
+    // A broken line hides keys, so that what is said of the rest could mislead. A key that is set twice hides none.
+    if problems.iter().all(|problem| problem.code == Code::Conflict) {
+        problems.append(&mut reading.cx.problems);
     }
     if problems.is_empty() {
         let (effective, path) = (reading.effective, path.map(Path::to_owned));

@@ -272,9 +272,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = write(
             dir.path(),
-            &[("postrider.toml", "hostname = \"mx.test\"\n"), ("conf.d/a.toml", "\nhostname = \"b.test\"\n")],
+            &[
+                ("postrider.toml", "hostname = \"mx.test\"\n"),
+                ("conf.d/a.toml", "\nhostname = \"b.test\"\n[queue]\nexpires = \"3d\"\n"),
+            ],
         );
         let problems = load_with_origins(Some(&file), Purpose::Ask).unwrap_err();
+        assert_eq!(problems.list().len(), 2, "the unknown key is told at once: {problems}");
         let problem = &problems.list()[0];
         assert_eq!((problem.code, problems.place(problem)), (Code::Conflict, Some((2, 1))));
         assert!(problem.label.ends_with("postrider.toml:1"), "{}", problem.label);

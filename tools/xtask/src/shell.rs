@@ -83,7 +83,8 @@ pub(crate) fn cargo(arguments: &[&str]) -> Done {
 /// them: without one cargo leaves out the features of development dependencies.
 pub(crate) fn build_as_tests(programs: &[&str], chosen: impl FnOnce(&mut Command)) -> Done {
     let mut command = cargo_command(&["build", "--quiet", "--locked", "--workspace", ALL_MAPS]);
-    command.args(programs).args(["--example", "metrics_page"]);
+    // With this program, libraries that it shares with build scripts are those of the tests, and so is all that depends on them.
+    command.args(programs).args(["--example", "metrics_page", "--bin", "xtask"]);
     chosen(&mut command);
     run(&mut command)
 }
