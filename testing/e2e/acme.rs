@@ -2,7 +2,7 @@
 //! has seen when it is told to.
 
 use crate::common::{
-    Postrider, free_address, go_program,
+    Postrider, SetAtEnd, free_address, go_program,
     tls::{Authority, Client, client_config},
     until,
 };
@@ -189,13 +189,6 @@ fn renewals_under_load_break_no_handshake() {
     until_obtained(&daemon);
     let (is_over, handshakes) = (AtomicBool::new(false), AtomicU64::new(0));
     let address = daemon.address;
-    /// Also when the test fails, so that the clients end.
-    struct Ends<'a>(&'a AtomicBool);
-    impl Drop for Ends<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -209,7 +202,7 @@ fn renewals_under_load_break_no_handshake() {
                 }
             });
         }
-        let _end = Ends(&is_over);
+        let _end = SetAtEnd(&is_over);
         let mut seen = vec![shown(address)];
         for _ in 0..3 {
             let said = daemon.ask(&["certificate", "renew"]);

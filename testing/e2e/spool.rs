@@ -1,6 +1,6 @@
 //! `postrider spool` on spools that real daemons left behind.
 
-use crate::common::{Postrider, client::Client, free_address, sink::Sink, until};
+use crate::common::{Postrider, SetAtEnd, client::Client, free_address, sink::Sink, until};
 use std::{
     fs::{self, OpenOptions},
     os::unix::fs::{FileExt as _, MetadataExt as _},
@@ -197,15 +197,6 @@ fn own(path: &Path, uid: u32, gid: u32) {
     }
 }
 
-/// Ends the clients, whatever the test finds.
-struct DoneAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for DoneAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn a_spool_that_a_daemon_is_writing_is_sound_and_nothing_is_salvaged() {
     for backend in ["log", "queue-dirs"] {
@@ -221,7 +212,7 @@ fn a_spool_that_a_daemon_is_writing_is_sound_and_nothing_is_salvaged() {
             }
         };
         thread::scope(|scope| {
-            let _done_at_end = DoneAtEnd(&is_done);
+            let _done_at_end = SetAtEnd(&is_done);
             (0..6).for_each(|_| drop(scope.spawn(send_until_done)));
             for count in 1..=10 {
                 until("more is written", || sent.load(Ordering::Relaxed) >= 50 * count);

@@ -399,21 +399,18 @@ text_value!(
     |m| m.as_str().to_owned()
 );
 
+/// Returns a text, unless it is empty or has control characters: then it is `why`.
+fn printable(text: &str, why: &str) -> Result<String, (String, Option<String>)> {
+    if text.is_empty() || text.contains(char::is_control) { bad(why) } else { Ok(text.to_owned()) }
+}
+
 /// Text that is not empty and has no control characters: local parts, names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word(pub String);
 
-text_value!(
-    Word,
-    "a name",
-    "a name such as \"alice\"",
-    |t, _| if t.is_empty() || t.contains(char::is_control) {
-        bad("not a name")
-    } else {
-        Ok(Word(t.to_owned()))
-    },
-    |w| w.0.clone()
-);
+text_value!(Word, "a name", "a name such as \"alice\"", |t, _| printable(t, "not a name").map(Word), |w| w
+    .0
+    .clone());
 
 /// Text that is not empty and has no control characters: what another program reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -423,11 +420,7 @@ text_value!(
     Text,
     "text",
     "text in quotes",
-    |t, _| if t.is_empty() || t.contains(char::is_control) {
-        bad("empty, or with control characters")
-    } else {
-        Ok(Text(t.to_owned()))
-    },
+    |t, _| printable(t, "empty, or with control characters").map(Text),
     |t| t.0.clone()
 );
 

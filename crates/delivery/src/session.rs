@@ -265,8 +265,8 @@ impl<'a, J: WorkSource> Session<'a, J> {
                 continue;
             }
             self.is_used_up |= self.connection.is_exhausted();
-            let is_over = self.takes_no_more();
-            if self.connection.is_closing() || self.is_used_up || (is_over && self.to_resume.is_empty()) {
+            let is_over = self.to_resume.is_empty() && self.takes_no_more();
+            if self.connection.is_closing() || self.is_used_up || is_over {
                 return self.end_of_work();
             }
             if self.to_resume.is_empty() {

@@ -25,7 +25,11 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    sync::{Arc, Mutex, mpsc},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -53,6 +57,15 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(waited < wait_timeout(), "timed out: {what}");
         // To ask often is what most long waits would use the processor for: asking starts a program.
         std::thread::park_timeout((waited / 10).clamp(Duration::from_millis(5), Duration::from_millis(250)));
+    }
+}
+
+/// Tells clients to end when it is dropped, also when the test fails.
+pub struct SetAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -79,8 +79,7 @@ pub(crate) fn cargo(arguments: &[&str]) -> Done {
 }
 
 /// Builds programs with the features of the tests, so that nothing that those need is compiled again; `chosen` may leave packages
-/// out. An example is built with
-/// them: without one cargo leaves out the features of development dependencies.
+/// out. An example is built with them: without one cargo leaves out the features of development dependencies.
 pub(crate) fn build_as_tests(programs: &[&str], chosen: impl FnOnce(&mut Command)) -> Done {
     let mut command = cargo_command(&["build", "--quiet", "--locked", "--workspace", ALL_MAPS]);
     // With this program, libraries that it shares with build scripts are those of the tests, and so is all that depends on them.

@@ -200,8 +200,9 @@ impl Seen {
         if !self.failed.is_empty() {
             told += &format!("test: {} failed:\n  {}", self.failed.len(), self.failed.join("\n  "));
             // What daemons said may be long, and of a long output only the end is kept.
-            let names: Vec<&str> = self.failed.iter().filter_map(|failed| failed.lines().next()).collect();
-            if names.len() < self.failed.iter().map(|failed| failed.lines().count()).sum() {
+            if self.failed.iter().any(|failed| failed.contains('\n')) {
+                let names: Vec<&str> =
+                    self.failed.iter().filter_map(|failed| failed.lines().next()).collect();
                 told += &format!("\ntest: that is:\n  {}", names.join("\n  "));
             }
         }

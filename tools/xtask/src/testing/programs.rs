@@ -15,8 +15,8 @@ use std::{
 
 /// Proofs that take too long for whoever only wants to know whether all is well: importers and filters beside the other mail servers, the
 /// configurations of the documents and the set-ups of `examples/`, servers of maps that fail, what the laboratory measures of disks
-/// and real mail servers, and the many cases of the simulator, which replays a support bundle, too, and of the fuzz targets. The longest start first, so that none of them runs
-/// alone at the end.
+/// and real mail servers, and the many cases of the simulator, which replays a support bundle, too, and of the fuzz targets. The
+/// longest start first, so that none of them runs alone at the end.
 pub(super) const PROOFS: [&str; 19] = [
     "-p postrider --test e2e migration",
     "-p postrider --test e2e from_postfix",
