@@ -56,13 +56,21 @@ pub(crate) use {choice, words};
 /// Words that have a new name, and that name.
 const FORMER_WORDS: &[(&str, &str)] = &[("directories", "queue-dirs"), ("fewest", "least-used")];
 
+/// Words of other mail servers, and ours.
+const OTHER_WORDS: &[(&str, &str)] = &[("smtp", "mx"), ("smtpd", "mx"), ("smtps", "submissions")];
+
 /// `: did you mean "may"?`, when one of the words is near; the new name of a former word.
 pub(crate) fn nearest(given: &str, words: &[&str]) -> String {
     let new = FORMER_WORDS.iter().find(|(former, new)| *former == given && words.contains(new));
     if let Some((former, new)) = new {
         return format!(": \"{former}\" has a new name: write \"{new}\"");
     }
-    did_you_mean(given, words.iter().copied())
+    let ours = OTHER_WORDS.iter().find(|(other, ours)| *other == given && words.contains(ours));
+    // Of two numbers that look alike, none is meant by the other.
+    let is_number = !given.contains(|c: char| c.is_ascii_alphabetic());
+    let near = || did_you_mean(given, words.iter().copied()).filter(|_| !is_number);
+    ours.map(|(_, ours)| *ours)
+        .or_else(near)
         .map_or(String::new(), |word| format!(": did you mean \"{word}\"?"))
 }
 

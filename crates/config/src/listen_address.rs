@@ -45,11 +45,23 @@ fn parse(text: &str, base: &Path) -> Result<ListenAddress, (String, Option<Strin
         Some(("systemd", name)) => return parse_name(name),
         _ => {}
     }
+    match ip_and_port(text) {
+        Ok((ip, port)) => Ok(ListenAddress::Ip(ip, port)),
+        Err(_) if text.parse::<u16>().is_ok() => {
+            let help = format!("write \"127.0.0.1:{text}\", or \"0.0.0.0:{text}\" for all addresses");
+            Err(("a port without an address".to_owned(), Some(help)))
+        }
+        Err(why) => Err((why.to_owned(), None)),
+    }
+}
+
+/// Reads an IP address with or without a port; one of IPv6 may stand in brackets.
+pub(crate) fn ip_and_port(text: &str) -> Result<(IpAddr, Option<u16>), &'static str> {
     match (text.parse::<SocketAddr>(), text.trim_matches(['[', ']']).parse::<IpAddr>()) {
-        (Ok(address), _) => Ok(ListenAddress::Ip(address.ip(), Some(address.port()))),
-        (_, Ok(ip)) => Ok(ListenAddress::Ip(ip, None)),
-        _ if has_address(text) => Err(("the port is not a number from 1 to 65535".to_owned(), None)),
-        _ => Err(("not an IP address".to_owned(), None)),
+        (Ok(address), _) => Ok((address.ip(), Some(address.port()))),
+        (_, Ok(ip)) => Ok((ip, None)),
+        _ if has_address(text) => Err("the port is not a number from 1 to 65535"),
+        _ => Err("not an IP address"),
     }
 }
 

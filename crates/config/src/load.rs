@@ -302,11 +302,12 @@ pub(crate) fn syntax_problem(error: &toml::de::Error) -> Problem {
     let (what, help) = match label.as_str() {
         "duplicate key" => (
             "this is set twice",
-            "keep one of the two; a second route, rule or listener begins with a [[route]], [[rule]] or [[listen]] of its own",
+            "keep one of the two, or write the keys of both sections below one of them; a second route, rule or listener begins with a [[route]], [[rule]] or [[listen]] of its own",
         ),
-        _ => {
-            ("this is not TOML", "a line is `key = value`, `[section]` or `# comment`; text stands in quotes")
-        }
+        _ => (
+            "this is not TOML",
+            "a line is `key = value`, `[section]` or `# comment`; text stands in straight quotes, \"…\"",
+        ),
     };
     let code = Code::Syntax;
     Problem { code, what: what.to_owned(), label, help: Some(help.to_owned()), span: error.span() }

@@ -328,6 +328,9 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("certificate", "cert", "chain"),
     ("tls", "chain", "certificate"),
     ("limit", "over", "reply"),
+    ("limits", "max_size", "max_message_size"),
+    ("limits", "message_size", "max_message_size"),
+    ("limits", "size", "max_message_size"),
     ("limit", "reject", "reply"),
     ("rule", "reply", "reject"),
     ("rule", "form", "from"),
@@ -345,6 +348,10 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("route", "bind_address", "source_address"),
     ("delivery", "helo_name", "ehlo_name"),
     ("delivery", "bind_address", "source_address"),
+    ("filter", "address", "milter"),
+    ("filter", "socket", "milter"),
+    ("dns", "servers", "nameservers"),
+    ("dns", "resolvers", "nameservers"),
     ("tls", "cert", "certificate"),
     ("tls", "cert_file", "certificate"),
     ("tls", "key_file", "key"),
@@ -365,7 +372,7 @@ const PLACES: &[&str] = &["path", "directory", "dir", "folder", "location", "dat
 /// Returns the key of a section, which has the keys `known`, that is called otherwise in another section; `path` is a section such as
 /// `route[1]`.
 fn meant_by<'k>(path: &str, key: &str, known: &[&'k str]) -> Option<&'k str> {
-    let section = path.split('[').next().unwrap_or_default();
+    let section = path.split(['[', '.']).next().unwrap_or_default();
     let other =
         OTHER_NAMES.iter().find(|(of, name, _)| (*of, *name) == (section, key)).map(|(.., meant)| *meant);
     let place = || known.iter().find(|known| PLACES.contains(known) && PLACES.contains(&key)).copied();

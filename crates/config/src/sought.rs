@@ -267,6 +267,9 @@ const TABLE: &[Sought] = rows! {
     "local": "home_mailbox mailbox mail_location path" =>
         "it is called `maildir` or `mbox` here",
         "write", MAILDIR;
+    "map": "file path text hash texthash table type" =>
+        "a section is only for servers and databases",
+        "name a file where it is used", VIRTUAL;
 };
 
 /// Rows for sections that are written as keys before the first section.
@@ -315,9 +318,9 @@ const NOT_SECTIONS: &[Sought] = rows! {
 const LOGIN: &str = "write `login = { user = \"NAME\", secret = \"file:FILE\" }` below the [[route]], and the password into FILE";
 
 /// Returns the label and the advice about a key that does not exist in a section, but that people look for; `path` is a section
-/// such as `route[1]`.
+/// such as `route[1]` or `map.users`.
 pub fn about_key(path: &str, key: &str) -> Option<(&'static str, String)> {
-    let section = path.split('[').next().unwrap_or_default();
+    let section = path.split(['[', '.']).next().unwrap_or_default();
     if let Some(row) = find(TABLE, section, key) {
         return Some(row);
     }

@@ -3,6 +3,7 @@
 use crate::{
     domain::DomainPattern,
     json_schema::Schema,
+    listen_address::ip_and_port,
     problem::{Code, Problem},
     route::{MaildirTemplate, RouteLogin, SecretSource, parse_lmtp_server},
     units::{ByteSize, parse_duration, show_duration},
@@ -296,6 +297,7 @@ text_value!(
             bad("an address, and no name")
         }
         Ok(domain) if !t.starts_with('[') => Ok(HostName(domain.key().into_owned())),
+        _ if t.starts_with('@') => bad("a domain is written without the `@`"),
         _ => bad("not a host name"),
     },
     |h| h.0.clone()
@@ -333,10 +335,9 @@ text_value!(
     NameServer,
     "a name server's address",
     "\"192.0.2.53\" or \"127.0.0.1:5353\"",
-    |t, _| match (t.parse(), t.parse::<IpAddr>()) {
-        (Ok(address), _) => Ok(NameServer(address)),
-        (_, Ok(ip)) => Ok(NameServer(SocketAddr::new(ip, 53))),
-        _ => bad("not an IP address"),
+    |t, _| {
+        let (ip, port) = ip_and_port(t).map_err(|why| (why.to_owned(), None))?;
+        Ok(NameServer(SocketAddr::new(ip, port.unwrap_or(53))))
     },
     |n| n.0.to_string()
 );

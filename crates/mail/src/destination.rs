@@ -31,6 +31,9 @@ impl HostPort {
         let port = plain.then(|| port.parse().ok()).flatten().ok_or("not a port from 1 to 65535")?;
         match Domain::parse(host) {
             Ok(domain) if !host.starts_with('[') => Self::checked(domain.key().into_owned(), port),
+            _ if host.starts_with('[') && Domain::parse(host.trim_matches(['[', ']'])).is_ok() => {
+                Err("a name is written without brackets: its MX records are never looked up")
+            }
             _ => Err("not a host name"),
         }
     }

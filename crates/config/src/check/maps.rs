@@ -84,8 +84,10 @@ impl Check<'_, '_> {
             _ if key == "auth.users" && matches!(s.auth.users, Some(UserStore::Bind(_))) => {
                 format!("add [map.{name}] with ldap = \"ldaps://host\"")
             }
-            [] => format!("add [map.{name}] with socketmap = \"unix:/path\""),
-            known => format!("add [map.{name}], or write one of {}", known.join(", ")),
+            [] => format!(
+                "name a file, as in \"text:/etc/postrider/{name}\", or add [map.{name}], which names a server or database"
+            ),
+            known => format!("add [map.{name}], write one of {}, or name a file", known.join(", ")),
         };
         let path = self.path_of(key, &format!("map:{name}"));
         self.problem(&path, what, "no such map", &help);
