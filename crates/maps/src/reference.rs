@@ -78,7 +78,10 @@ impl Reference {
         let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == word) else {
             let help = match word {
                 "hash" | "btree" | "lmdb" | "texthash" | "dbm" => {
-                    format!("write \"text:{rest}\"; the file is read as it is, without postmap")
+                    format!(
+                        "write \"text:{rest}\", or \"aliases:{rest}\" if its lines are `name: targets`; the file is read as it is, \
+                         without postmap"
+                    )
                 }
                 "passwd" | "unix" => {
                     "write \"accounts:/etc/passwd\" for the users of this machine".to_owned()
@@ -185,6 +188,7 @@ mod tests {
     fn kinds_of_postfix_are_answered_with_ours() {
         let help = |text| Reference::parse(text, Path::new("/")).unwrap_err().1;
         assert!(help("hash:/etc/postfix/virtual").contains("text:/etc/postfix/virtual"));
+        assert!(help("hash:/etc/aliases").contains("aliases:/etc/aliases"));
         assert!(help("pcre:/x").contains("regex:/x") && help("socketmap:unix:/x:y").contains("[map.NAME]"));
         assert!(help("pgsql:/etc/postfix/users.cf").contains("[map.NAME] with postgres = "));
         assert!(help("ldap:/etc/postfix/users.cf").contains("[map.NAME] with ldap = "));

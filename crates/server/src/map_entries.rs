@@ -27,6 +27,8 @@ enum Use {
     Users,
     /// Fingerprints and names of certificates.
     Certificates,
+    /// Names of aliases.
+    Aliases,
     /// Addresses, names and domains behind an `@`.
     Addresses,
     /// Addresses, domains and domains behind an `@`.
@@ -65,6 +67,7 @@ fn uses(settings: &Settings) -> Vec<(Use, &Reference)> {
         "route.recipients" => Some(Use::Addresses),
         "route.next_hop" => Some(Use::NextHops),
         "sign.keys" => Some(Use::SigningKeys),
+        "addresses.aliases" => Some(Use::Aliases),
         "addresses.canonical"
         | "addresses.virtual"
         | "addresses.generic"
@@ -129,6 +132,7 @@ fn fault_of(of: Use, entry: &TextEntry<'_>, is_route: &dyn Fn(&str) -> bool) -> 
         Use::Domains => listed_domain(key),
         Use::Users => user(key),
         Use::Certificates => certificate(key),
+        Use::Aliases => of_alias_file(key),
         Use::Addresses => address(key),
         Use::RouteSenders => match key.strip_prefix('@') {
             _ if key == "<>" => Some((
@@ -239,8 +243,19 @@ fn at_domain(text: &str) -> Option<Fault> {
     Some((what, help))
 }
 
+/// Checks for a file in the form of `/etc/aliases`, whose names end with a colon.
+fn of_alias_file(key: &str) -> Option<Fault> {
+    key.ends_with(':').then(|| {
+        let what = "the colon is a part of the key".to_owned();
+        (what, "for a file in the form of /etc/aliases, write \"aliases:FILE\"".to_owned())
+    })
+}
+
 /// An address, a name, or a domain behind an `@`.
 fn address(key: &str) -> Option<Fault> {
+    if let Some(fault) = of_alias_file(key) {
+        return Some(fault);
+    }
     if let Some(domain) = key.strip_prefix('@') {
         return at_domain(domain);
     }
@@ -352,6 +367,9 @@ mod tests {
             ],
         );
         are(Use::Users, "joe\njoe@a.test\n@a.test\n", &[(3, 1, "each user")]);
+        for of in [Use::Aliases, Use::Addresses, Use::Users] {
+            are(of, "joe ann\nroot: ann\n", &[(2, 1, "aliases:FILE")]);
+        }
     }
 
     #[test]
