@@ -471,7 +471,8 @@ fn tell_restored(
     out: &mut dyn Write,
 ) -> Result<(), CliError> {
     let place = match &args.spool {
-        Some(dir) => dir.display().to_string(),
+        // A relative path of the configuration begins at its folder, and one of the command line at the working directory.
+        Some(dir) => std::path::absolute(dir)?.display().to_string(),
         None => settings.spool.path.display().to_string(),
     };
     write!(out, "restored       {}, on hold, in {place}", count_of_messages(restored.messages))?;

@@ -19,6 +19,8 @@ pub(super) fn run(
     into: &Path,
     out: &mut dyn Write,
 ) -> Ending {
+    // A relative path of the configuration begins at its folder, and one of the command line at the working directory.
+    let into = &std::path::absolute(into)?;
     let (old, section) = match group {
         None => (settings.spool.clone(), "[spool]".to_owned()),
         Some(name) => (spool_of(settings, name)?, format!("[[queue_group]] with the name \"{name}\"")),
