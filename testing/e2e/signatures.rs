@@ -8,7 +8,13 @@ use crate::common::{
     sink::Sink,
     until,
 };
-use std::{fs, net::UdpSocket, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
+use std::{
+    fs,
+    net::UdpSocket,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown},
+    path::Path,
+    process::Command,
+};
 
 /// Verifies each signature of the files, with the records of a file: a line `FILE VERDICT VERDICT…` for each, in order.
 const VERIFY: &str = r#"
@@ -42,6 +48,29 @@ pub(crate) fn new_key(dir: &Path, domain: &str, selector: &str, kind: &str) -> (
     let line = said.lines().find(|line| line.contains("_domainkey")).unwrap();
     let record: String = line.split('"').skip(1).step_by(2).collect();
     (format!("{selector}._domainkey.{domain}"), record)
+}
+
+#[test]
+fn a_key_that_root_makes_belongs_to_the_user_of_the_daemon() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: only root can give a file away");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (data, file) = (dir.path().join("data"), dir.path().join("postrider.toml"));
+    fs::create_dir(&data).unwrap();
+    chown(&data, Some(65534), None).unwrap();
+    fs::write(&file, "hostname = \"mx.a.test\"\ndata_dir = \"data\"\n").unwrap();
+    let made = Command::new(BINARY)
+        .arg("--config")
+        .arg(&file)
+        .args(["dkim", "new", "a.test", "--selector", "s1", "--kind", "ed25519"])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let key = dir.path().join("a.test.s1.pem").metadata().unwrap();
+    assert_eq!((key.uid(), key.mode() & 0o777), (65534, 0o600));
 }
 
 /// Has dkimpy verify messages. Returns a line for each.

@@ -9,11 +9,15 @@ use super::{
     args::{DkimCommand, KeyKind},
 };
 use authn::{Algorithm, SigningKey, key_name};
-use config::{DomainPattern, Settings, Sign, SignWith, is_selector, signing_key};
+use config::{DomainPattern, Purpose, Settings, Sign, SignWith, is_selector, signing_key};
 use console::runtime;
 use control::Exit;
 use mail::Domain;
-use server::wiring;
+use rustix::{
+    fs::{Uid, fchown},
+    process::geteuid,
+};
+use server::{access, wiring};
 use std::{
     fs::{File, OpenOptions},
     io::Write,
@@ -25,24 +29,38 @@ use upkeep::domain::{KeyState, compare_key};
 /// The longest string of a TXT record (RFC 1035 §3.3).
 const TXT_STRING_BYTES: usize = 255;
 
-/// Makes a key; needs no configuration.
+/// Makes a key; needs no configuration. Root gives the file to the user of the daemon, if a configuration names one.
 pub(super) fn new(
     domain: &str,
     selector: &str,
     kind: KeyKind,
     file: Option<&Path>,
+    explicit: Option<&Path>,
     out: &mut dyn Write,
 ) -> Ending {
     let usage = |text: String| CliError::new(Exit::Usage, text);
     let domain = match Domain::parse(domain) {
         Ok(parsed) if !domain.starts_with('[') => parsed.key().into_owned(),
-        _ => return Err(usage(format!("`{domain}` is not a domain"))),
+        _ => return Err(usage(format!("`{domain}` is not a domain: write one such as example.com"))),
     };
     check_selector(selector)?;
     let file = file.map_or_else(|| PathBuf::from(format!("{domain}.{selector}.pem")), Path::to_owned);
-    let (key, _) = make_key(kind.algorithm(), &file)?;
+    let (key, made) = make_key(kind.algorithm(), &file)?;
     let full = std::path::absolute(&file).unwrap_or_else(|_| file.clone());
-    writeln!(out, "The private key is in {}; the daemon's user must be able to read it.\n", full.display())?;
+    let loaded = config::load_with_origins(console::settings::find(explicit).as_deref(), Purpose::Ask).ok();
+    let owner = loaded.filter(|_| geteuid().is_root()).map(|loaded| access::daemon_uid(&loaded.settings));
+    match owner {
+        Some(uid) if uid != 0 => {
+            fchown(&made, Some(Uid::from_raw(uid)), None)
+                .map_err(|e| CliError::new(Exit::CantCreate, format!("give {} away: {e}", full.display())))?;
+            writeln!(out, "The private key is in {}, which belongs to the daemon's user.\n", full.display())?;
+        }
+        _ => writeln!(
+            out,
+            "The private key is in {}; the daemon's user must be able to read it.\n",
+            full.display()
+        )?,
+    }
     writeln!(out, "1. Publish this record in DNS:\n\n{}\n", zone_line(&domain, selector, &key.record()))?;
     writeln!(out, "2. When other servers can see it, write into the configuration:\n")?;
     writeln!(

@@ -206,7 +206,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
             test(&user, &load_config(explicit, Purpose::Ask)?, out)?
         }
         Command::Dkim(DkimCommand::New { domain, selector, kind, out: file }) => {
-            dkim::new(&domain, &selector, kind, file.as_deref(), out)?
+            dkim::new(&domain, &selector, kind, file.as_deref(), explicit, out)?
         }
         Command::Dkim(DkimCommand::Rotate(args)) => dkim::rotate(&args, explicit, out)?,
         Command::Dkim(command) => dkim::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
