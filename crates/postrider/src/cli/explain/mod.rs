@@ -97,7 +97,7 @@ fn print_recipient(r: &RecipientInfo, now: u64, out: &mut dyn Write) -> io::Resu
     let reason = r.reason.as_deref().map(|text| format!(": {}", print::plain(text))).unwrap_or_default();
     match r.next_ms {
         Some(next) if next > now => {
-            writeln!(out, "  next:   {} (in {}){reason}", print::short_time(next), span(next - now))
+            writeln!(out, "  next:   {} (in {}){reason}", print::date_time(next), span(next - now))
         }
         Some(_) => writeln!(out, "  next:   now{reason}"),
         None if reason.is_empty() => Ok(()),
@@ -129,7 +129,7 @@ fn print_wait(
     let Some(wait) = r.wait else { return Ok(()) };
     if let Some(since) = wait.down_since_ms {
         let ago = span(now.saturating_sub(since));
-        writeln!(out, "  down:   no host accepts mail since {} ({ago})", print::short_time(since))?;
+        writeln!(out, "  down:   no host accepts mail since {} ({ago})", print::date_time(since))?;
     }
     let (count, name) = (mail::counted(wait.others, "more message"), print::plain(&r.destination));
     writeln!(out, "  others: {count} for {name}; open connections: {}", wait.connections)?;
@@ -137,7 +137,7 @@ fn print_wait(
     match wait.expires_ms {
         Some(at) if at > now => {
             let left = span(at - now);
-            writeln!(out, "  fails:  {} (in {left}) if not delivered before{warned}", print::short_time(at))?;
+            writeln!(out, "  fails:  {} (in {left}) if not delivered before{warned}", print::date_time(at))?;
         }
         Some(_) => writeln!(out, "  fails:  when the next attempt does not deliver it{warned}")?,
         None => writeln!(out, "  fails:  not while it is held{warned}")?,
@@ -163,8 +163,8 @@ fn retry_command(id: QueueId, status: Status) -> Option<(String, &'static str)> 
 /// Returns whether the sender was warned of the delay, as the end of a line. Without a history that is not known.
 fn warning_text(warns_ms: Option<u64>, past: Option<&[StoredEvent]>) -> String {
     match (past.and_then(warned_at), warns_ms, past) {
-        (Some(at), ..) => format!("; the sender was warned {}", print::short_time(at.millis().0)),
-        (None, Some(at), _) => format!("; a delay warning is due {}", print::short_time(at)),
+        (Some(at), ..) => format!("; the sender was warned {}", print::date_time(at.millis().0)),
+        (None, Some(at), _) => format!("; a delay warning is due {}", print::date_time(at)),
         (None, None, Some(_)) => "; the sender was not warned".to_owned(),
         (None, None, None) => String::new(),
     }
@@ -315,7 +315,7 @@ fn status_text(r: &RecipientInfo, now: u64) -> String {
         Status::Ready => "waiting for a connection",
         Status::Suspended => {
             let probe = match r.next_ms {
-                Some(next) if next > now => format!("probing again at {}", print::short_time(next)),
+                Some(next) if next > now => format!("probing again at {}", print::date_time(next)),
                 _ => "probing now".to_owned(),
             };
             return format!("destination suspended: no host accepts mail; {probe}");
