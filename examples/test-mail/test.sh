@@ -22,5 +22,5 @@ fi
 
 sleep 0.5
 cd "$folder/postrider-capture/captured"
-echo "$(find . -name '*.eml' | wc -l) messages"
+echo "messages: $(find . -name '*.eml' | wc -l)"
 grep -h '^Subject:' ./*.eml

@@ -184,7 +184,10 @@ fn without_a_daemon_the_queue_can_be_looked_at_but_not_changed() {
     for arguments in [&["queue", "flush"][..], &["queue", "delete", "all"], &["status"]] {
         let output = postrider(&dir, arguments);
         assert_eq!(output.status.code(), Some(69), "{arguments:?}");
-        assert_eq!(stderr(&output), "postrider: the daemon is not running\n");
+        assert_eq!(
+            stderr(&output),
+            "postrider: the daemon is not running: start it, or name its configuration with --config\n"
+        );
     }
     // A daemon that was started with another folder would not be found either.
     let output = postrider(&dir, &["reload"]);

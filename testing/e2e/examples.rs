@@ -532,5 +532,5 @@ fn the_script_for_tests_shows_what_a_program_has_sent() {
     script.arg(folder("test-mail").join("test.sh")).env("POSTRIDER", BINARY).stdin(Stdio::null());
     let output = script.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("1 messages") && said.contains("Subject: Your order"), "{output:?}");
+    assert!(said.contains("messages: 1") && said.contains("Subject: Your order"), "{output:?}");
 }

@@ -220,7 +220,7 @@ fn a_spool_that_a_daemon_is_writing_is_sound_and_nothing_is_salvaged() {
                 assert!(check.status.success(), "{backend}: {}", text(&check));
                 if backend == "log" {
                     let salvage = text(&command(daemon.dir.path(), &["spool", "salvage"]));
-                    assert!(salvage.contains("; 0 messages written;"), "{salvage}");
+                    assert!(salvage.contains("; 0 messages written to files;"), "{salvage}");
                 }
             }
         });

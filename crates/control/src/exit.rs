@@ -66,7 +66,10 @@ impl From<io::Error> for CommandError {
 impl From<ClientError> for CommandError {
     fn from(error: ClientError) -> Self {
         match error {
-            ClientError::NotRunning => Self::new(Exit::Unavailable, "the daemon is not running"),
+            ClientError::NotRunning => Self::new(
+                Exit::Unavailable,
+                "the daemon is not running: start it, or name its configuration with --config",
+            ),
             ClientError::Broken(text) => Self::new(Exit::TempFail, text),
             ClientError::NotTaken(error) => error.into(),
             ClientError::Refused(failure) => {

@@ -317,7 +317,10 @@ impl Daemon {
         let job = view.jobs.iter().find(is_due)?;
         let (destination, open) = (&job.destination, queue.connections_of(job.destination_id).open);
         if let Some(reason) = queue.down_reason(job.destination_id) {
-            return Some(format!("for the probe of {destination}, which is down: {}", reason.text));
+            return Some(format!(
+                "for the probe of {destination}, which was down until now: {}",
+                reason.text
+            ));
         }
         let others = queue.job_count(job.destination_id).saturating_sub(1);
         match open {

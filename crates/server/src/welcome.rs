@@ -17,7 +17,7 @@ impl Welcome {
         if let Some(viewer) = viewer {
             let folder = absolute(viewer.folder()).unwrap_or_else(|_| viewer.folder().to_owned());
             lines.push(format!(
-                "all mail is captured in {}/ID.eml; none is sent, and any login by PLAIN or LOGIN is taken",
+                "all mail is captured in {}/ID.eml; none is sent, and any login by PLAIN or LOGIN is accepted",
                 folder.display()
             ));
         } else {

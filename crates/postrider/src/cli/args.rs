@@ -132,7 +132,7 @@ pub(crate) enum Command {
     /// The events of the message follow, from the history. If the message has left the queue, the history alone explains it.
     /// With --at, the state at an earlier time is explained from the events up to that time.
     Why(WhyArgs),
-    /// Show counters of recipients, and the state of the spool
+    /// Show how many recipients were accepted, delivered and bounced, and the state of the spool
     ///
     /// Each accepted recipient is delivered, bounced, expired, deleted, moved or queued; the exit code is 70 if these
     /// counters do not add up.
@@ -315,7 +315,7 @@ pub(crate) struct HistoryArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Check a configuration file and report all its problems
+    /// Check a configuration file and report its problems
     Check {
         /// The file to check; without it, the configuration file in use
         file: Option<PathBuf>,
@@ -381,8 +381,8 @@ pub(crate) struct TestArgs {
     /// Pretend that TLS is active
     #[arg(long)]
     pub(crate) tls: bool,
-    /// Pretend that the client has a certificate of a trusted authority with this e-mail address or host name, or, with
-    /// `sha256:FINGERPRINT`, a certificate of another authority; implies --tls
+    /// Pretend that the client presents a trusted certificate for this e-mail address or host name; implies --tls.
+    /// `sha256:FINGERPRINT` stands for a certificate of an unknown authority
     #[arg(long, value_name = "NAME")]
     pub(crate) certificate: Option<String>,
     /// The sender; `<>` for the null reverse-path
@@ -481,9 +481,9 @@ pub(crate) enum QueueCommand {
     Explain(WhyArgs),
     /// Summarize the queue's recipients by destination, sender or reason, with their ages and the most frequent reason
     ///
-    /// The columns are those of Postfix's qshape: T is the total number of recipients. Each other column counts those that have
-    /// been queued for fewer minutes than its title says, and for at least as many as the title before it. Ages are those of
-    /// the messages. A line below says why most recipients of the destination wait, or since when it has been down.
+    /// The columns are those of Postfix's qshape: T is the total number of recipients. Each other column counts those that
+    /// have been queued for fewer minutes than its title says, and that no column to its left counts. Ages are those of the
+    /// messages. A line below says why most recipients of the destination wait, or since when it has been down.
     Summary {
         /// What each row stands for: a destination, sender, sender-domain or reason
         #[arg(long, value_enum, default_value_t = control::SummaryBy::Destination, hide_possible_values = true)]

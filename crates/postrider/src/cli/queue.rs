@@ -285,9 +285,9 @@ fn summary(
         let reason = one.reason.as_deref().map(print::plain).unwrap_or_default();
         match (one.down_since_ms, one.until_ms) {
             (Some(since), until) => {
-                let since = print::short_time(since);
+                let since = print::date_time(since);
                 let probe = match until {
-                    Some(at) => format!("; next probe {}", print::short_time(at)),
+                    Some(at) => format!("; next probe {}", print::date_time(at)),
                     None if one.is_probing => "; probing now".to_owned(),
                     None => "; it is probed again when its mail is tried".to_owned(),
                 };
@@ -315,7 +315,7 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
         return Ok(exit);
     }
     writeln!(out, "id:       {}", message.id.0)?;
-    writeln!(out, "arrived:  {}", print::short_time(message.arrived_ms))?;
+    writeln!(out, "arrived:  {}", print::date_time(message.arrived_ms))?;
     writeln!(out, "size:     {} bytes", message.size_bytes)?;
     if let Some(why) = &message.damaged {
         writeln!(out, "damaged:  {}", print::plain(why))?;
@@ -468,8 +468,12 @@ fn print_applied(
         // Reported already, one by one.
         _ if !applied.is_sound => Ok(applied.exit()),
         missing => {
-            let text =
-                format!("{missing} of the named queue ids not found, or not matched by the conditions");
+            let text = match &selection.ids[..] {
+                [id] => format!("{} is not queued, or not matched by the conditions", id.0),
+                _ => format!(
+                    "{missing} of the named messages are not queued, or not matched by the conditions"
+                ),
+            };
             Err(CliError::new(Exit::NoInput, text))
         }
     }

@@ -378,7 +378,9 @@ fn next_commands(answers: &Answers, machine: &Machine, file: &Path) -> String {
     }
     let to = address_of(answers.users.first().map_or("postmaster", String::as_str), answers);
     let environment = if option.is_empty() { String::new() } else { format!("POSTRIDER_CONFIG={config} ") };
-    let _ = writeln!(text, "printf 'Subject: test\\n\\nhello\\n' | {environment}sendmail -v {to}");
+    // Another mail server may have the name without the package.
+    let sendmail = if machine.has_socket_units { "sendmail" } else { "postrider sendmail" };
+    let _ = writeln!(text, "printf 'Subject: test\\n\\nhello\\n' | {environment}{sendmail} -v {to}");
     if let Some(user) = answers.users.first() {
         let _ = writeln!(text, "postrider{option} auth test {user}");
     }

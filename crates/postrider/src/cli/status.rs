@@ -285,7 +285,7 @@ pub(super) fn drain(
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Ending {
-    let what = if is_drained { "new sessions get 421" } else { "new sessions are taken" };
+    let what = if is_drained { "new sessions get 421" } else { "new sessions are accepted" };
     let named = args.listener.iter().cloned().map(Some);
     let all = if args.listener.is_empty() { vec![None] } else { named.collect() };
     for listener in all {

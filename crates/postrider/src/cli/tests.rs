@@ -150,9 +150,11 @@ fn ids_that_are_gone_give_an_exit_code() {
     let (exit, said) = run_line(&daemon, "postrider queue retry 0000000000001 0000000000009").unwrap_err();
     assert_eq!(
         (exit, said.as_str()),
-        (Exit::NoInput, "1 of the named queue ids not found, or not matched by the conditions")
+        (Exit::NoInput, "1 of the named messages are not queued, or not matched by the conditions")
     );
     assert_eq!(daemon.done(), [(Action::Retry, Matched::whole(1))]);
+    let (exit, said) = run_line(&daemon, "postrider queue retry 0000000000009").unwrap_err();
+    assert!(exit == Exit::NoInput && said.starts_with("0000000000009 is not queued"), "{said}");
     for line in ["postrider queue show 0000000000009", "postrider why 0000000000009"] {
         assert_eq!(run_line(&daemon, line).unwrap_err().0, Exit::NoInput, "{line}");
     }

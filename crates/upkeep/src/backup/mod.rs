@@ -180,7 +180,7 @@ fn tell(
     summary: &Summary,
     out: &mut dyn Write,
 ) -> Result<(), CliError> {
-    let from = if about.from_running_daemon { "of the running daemon" } else { "of the stopped daemon" };
+    let from = if about.from_running_daemon { "(the daemon is running)" } else { "(the daemon is stopped)" };
     if let Some(path) = path {
         writeln!(out, "{}: {bytes} bytes, readable by its owner only", path.display())?;
     }

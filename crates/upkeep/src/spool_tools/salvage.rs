@@ -36,8 +36,8 @@ pub(super) fn run(dir: &Path, into: &Path, out: &mut dyn Write) -> Ending {
     written.iter().try_for_each(|line| writeln!(text, "{line}"))?;
     writeln!(
         text,
-        "{} left alone; {} written; {} found in damaged segments",
-        counted(report.recovery.message_count as u64, "live message"),
+        "{} left as they are; {} written to files; {} found in damaged segments",
+        counted(report.recovery.message_count as u64, "queued message"),
         counted(written.len() as u64, "message"),
         counted(report.loose_count as u64, "whole record")
     )?;

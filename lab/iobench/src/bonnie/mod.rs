@@ -54,8 +54,8 @@ pub struct BonnieArgs {
     /// Number of runs; each gives a CSV line
     #[arg(short = 'x', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     times: u32,
-    /// Size of the part that is written and read octet by octet; without a size, there is none [default: what takes a
-    /// second]
+    /// Size of the part that is written and read octet by octet; without a size, that part is skipped [default: what takes
+    /// a second]
     #[arg(short = 'f', value_name = "SIZE", num_args = 0..=1, default_missing_value = "0")]
     char_size: Option<String>,
     /// The number of copies of each test that run at the same time

@@ -18,7 +18,7 @@ use std::{
 /// Write a large file, and measure the speed of the cache and of the disk
 ///
 /// Operands are dd's: `ibs=`, `obs=` or `bs=` octets of a block, `count=` blocks, `of=` the file, which must
-/// not be there yet. What is written are zeros.
+/// not be there yet. Zeros are written.
 #[derive(Debug, Args)]
 pub struct DdArgs {
     #[command(flatten)]

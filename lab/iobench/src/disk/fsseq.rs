@@ -27,7 +27,7 @@ pub struct FsseqArgs {
     /// Records [default: as the original]
     #[arg(short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     records: Option<u32>,
-    /// No round lasts longer; its rate is that of what was written until then
+    /// The longest duration of a round; its rate is that of what was written by then
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = measure::arguments::seconds_of)]
     limit: Duration,
     #[command(flatten)]

@@ -27,13 +27,13 @@ pub struct IostatArgs {
     /// Print a line every SECONDS seconds
     #[arg(short = 'w', value_name = "SECONDS", default_value = "5", value_parser = measure::arguments::seconds_of)]
     interval: Duration,
-    /// Lines, where there is no command
+    /// Number of lines, if no command is given
     #[arg(short = 'c', value_name = "COUNT", default_value = "12", value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
     /// Processes to count
     #[arg(short = 'p', value_name = "PID,…", value_delimiter = ',')]
     pids: Vec<u32>,
-    /// All processes of this control group, also later ones
+    /// All processes of this control group, including those that start later
     #[arg(short = 'g', long = "cgroup", value_name = "DIRECTORY")]
     group: Option<PathBuf>,
     /// Divide the figures by this many messages

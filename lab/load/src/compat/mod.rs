@@ -26,7 +26,7 @@ pub struct Delivery {
     /// Sender [default: foo@HOSTNAME]
     #[arg(short = 'f', value_name = "ADDRESS")]
     from: Option<String>,
-    /// Number of times that the whole is done
+    /// How many times to repeat the run
     #[arg(long, value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     #[command(flatten)]

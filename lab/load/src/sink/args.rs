@@ -47,7 +47,7 @@ pub struct SinkArgs {
     /// Concurrency model of the sessions
     #[arg(long, value_enum, default_value = "event")]
     pub(crate) model: Model,
-    /// Event loops, workers of the pool or of the runtime [default: one for two cores; for the pool 64]
+    /// Event loops, workers of the pool or of the runtime [default: one for every two cores; for the pool 64]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,
     #[command(flatten)]
@@ -163,7 +163,7 @@ pub struct SinkArgs {
     /// Do not announce PIPELINING
     #[arg(short = 'p')]
     no_pipelining: bool,
-    /// Greet as a Cisco PIX lets it through; implies -e
+    /// Greet as if behind a Cisco PIX firewall; implies -e
     #[arg(short = 'P')]
     pix: bool,
     /// Close without a reply after these commands

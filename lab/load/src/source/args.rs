@@ -92,8 +92,8 @@ pub struct SourceArgs {
         requires = "rate"
     )]
     arrivals: Shape,
-    /// Begin no message after this time; with --rate, those that are due until then are sent. Without -m their number has
-    /// no bound
+    /// Begin no message after this time; with --rate, those that are due until then are sent. Without -m their number is
+    /// not limited
     #[arg(long, value_name = "SECONDS", value_parser = duration_of)]
     pub duration: Option<Duration>,
     /// Append the times of each phase to this file as HDR histograms in log format V2, for `postlab hdr merge`
@@ -104,11 +104,11 @@ pub struct SourceArgs {
     pub(crate) percentiles: bool,
     #[command(flatten)]
     pub(crate) format: Format,
-    /// Event loops [default: one for two cores]
+    /// Event loops [default: one for every two cores]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,
-    /// Before an event loop sleeps, poll for this time whether there is something to do: for ceilings, where the peer answers
-    /// sooner than a thread wakes up. It takes processor time
+    /// Poll for this long before an event loop sleeps: to measure ceilings, where the peer answers sooner than a thread wakes
+    /// up. It takes processor time
     #[arg(long, value_name = "MICROSECONDS", default_value = "0", hide_default_value = true, value_parser = crate::spin::micros_of)]
     spin: Duration,
     /// Timeout for each reply
@@ -181,8 +181,8 @@ pub struct SourceArgs {
     /// Pause between the messages of a session
     #[arg(short = 'w', value_name = "SECONDS", value_parser = crate::arguments::seconds_of)]
     wait: Option<Duration>,
-    /// The server: [inet:]host[:port], [host]port or unix:path; the default port is 25. Several with commas between
-    /// them take turns; a + before a host looks its name up for each connection
+    /// The server: [inet:]host[:port], [host]port or unix:path; the default port is 25. Several, separated by
+    /// commas, take turns. With a + before it, the name of a host is looked up for each connection
     #[arg(value_name = "SERVER", value_parser = Servers::parse)]
     servers: Servers,
 }

@@ -47,7 +47,7 @@ pub struct StatArgs {
     /// Width of the picture
     #[arg(short = 'w', value_name = "COLUMNS", default_value = "74", value_parser = clap::value_parser!(u16).range(5..=1000))]
     width: u16,
-    /// Welch's t-test too, which takes unequal variances
+    /// Welch's t-test too, which allows unequal variances
     #[arg(long)]
     welch: bool,
     /// Mann and Whitney's U test too, for skewed samples

@@ -33,8 +33,8 @@ use step::{Places, Step};
 
 /// Repeat the experiments of the five papers, and compare each finding with what is measured here
 ///
-/// A finding agrees, differs, or cannot be told: if there are fewer than three rounds, if its interval overlaps the edge of the
-/// prediction, or if there is a remark such as a busy machine. Rounds that are already done are not repeated.
+/// A finding agrees, differs, or cannot be told. It cannot be told if there are fewer than three rounds, if its interval
+/// overlaps the edge of the prediction, or if there is a remark such as a busy machine. Rounds that are already done are not repeated.
 ///
 /// The exit code is 1 if a step did not run.
 #[derive(Debug, Args)]

@@ -88,7 +88,7 @@ fn the_ratios_of_the_readme_are_those_of_their_page() {
     is_range(&delivered, &of(&many, &DRAINED), "delivered");
     let one = between(text, "With one session it is ", " times");
     is_range(&one, &of(&["1 session"], &[ACCEPTED, DRAINED].concat()), "one session");
-    assert_eq!(between(&readme, "the same promise: ", " times as many messages"), delivered);
+    assert_eq!(between(&readme, "just as durable: ", " times as many messages"), delivered);
 }
 
 /// Each ratio of the evening is that of the medians below.

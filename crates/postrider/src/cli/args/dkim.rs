@@ -47,7 +47,7 @@ pub(crate) struct RotateArgs {
     /// How long to wait for the record
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
     pub(crate) wait: Duration,
-    /// The time between two looks at DNS
+    /// How often to look at DNS
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     pub(crate) interval: Duration,
 }

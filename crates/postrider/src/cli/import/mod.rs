@@ -252,6 +252,10 @@ fn write_files(draft: &mut Draft, file: &Path) -> Result<Vec<PathBuf>, CliError>
     let failed = |path: &Path, error: &io::Error| {
         CliError::new(Exit::CantCreate, format!("write {}: {error}", path.display()))
     };
+    if !dir.is_dir() {
+        let text = format!("{}: no such directory: make it first", dir.display());
+        return Err(CliError::new(Exit::CantCreate, text));
+    }
     let mut written = Vec::new();
     for extra in &draft.files {
         let path = dir.join(&extra.name);

@@ -315,7 +315,7 @@ pub(super) fn write(context: &mut Context<'_>) {
         let shown = patterns[..patterns.len().min(10)].join(", ");
         let more = if patterns.len() > 10 { " and others" } else { "" };
         let text = format!(
-            "his mail is taken in {shown}{more}, also where he is not a user: it goes to the address in `postmaster`"
+            "mail to postmaster in {shown}{more} is accepted, also where there is no such user: it goes to the address in `postmaster`"
         );
         context.tell(Effect::Taken, "postmaster", text);
     }

@@ -151,7 +151,11 @@ fn listener(
         Some((host, port)) => (Some(host.trim_matches(['[', ']']).to_owned()), port.to_owned()),
         None => (None, service.name.clone()),
     };
-    let place = format!("{}, master.cf:{}", service.name, service.line);
+    // Without a master.cf, the usual services are assumed.
+    let place = match service.line {
+        0 => format!("{}, as usual in master.cf", service.name),
+        line => format!("{}, master.cf:{line}", service.name),
+    };
     let Some(port) = port_number(&port) else {
         let text = format!("the port {port} is not known; write its number in [[listen]]");
         context.service_effect(service.line, &service.name, Effect::Refused, text);
