@@ -16,22 +16,22 @@ fn holds(backend: Backend, seeds: u64, crashes: u64, in_recovery: u64, messages:
 
 #[test]
 fn a_crash_at_any_operation_loses_nothing_that_was_acknowledged() {
-    holds(Backend::Log, 100, 350, 70, 9_000);
+    holds(Backend::Log, 50, 150, 30, 4_000);
 }
 
 #[test]
 fn the_same_is_true_of_queue_directories() {
-    holds(Backend::QueueDirs, 100, 320, 30, 3_000);
+    holds(Backend::QueueDirs, 50, 140, 12, 1_300);
 }
 
 #[test]
 fn the_same_is_true_of_both_beside_each_other() {
-    holds(Backend::Both, 60, 200, 40, 2_500);
+    holds(Backend::Both, 30, 80, 15, 1_000);
 }
 
 #[test]
 fn bytes_that_are_damaged_take_nothing_along_but_their_own_messages() {
-    for (backend, seeds) in [(Backend::Log, 100), (Backend::QueueDirs, 50), (Backend::Both, 30)] {
+    for (backend, seeds) in [(Backend::Log, 50), (Backend::QueueDirs, 25), (Backend::Both, 15)] {
         let summary = sim::decays(1, seeds, backend, Mutant::None);
         println!("{backend}: {summary}, {} places", summary.tally.decay_count);
         assert_eq!(summary.violations, []);
@@ -41,7 +41,7 @@ fn bytes_that_are_damaged_take_nothing_along_but_their_own_messages() {
 
 #[test]
 fn reads_that_fail_for_a_while_lose_nothing() {
-    for (backend, seeds) in [(Backend::Log, 100), (Backend::QueueDirs, 50), (Backend::Both, 30)] {
+    for (backend, seeds) in [(Backend::Log, 50), (Backend::QueueDirs, 25), (Backend::Both, 15)] {
         let summary = sim::heals(1, seeds, backend, Mutant::None);
         println!("{backend}: {summary}");
         assert_eq!(summary.violations, []);
@@ -51,7 +51,7 @@ fn reads_that_fail_for_a_while_lose_nothing() {
 
 #[test]
 fn a_full_spool_takes_outcomes_and_gives_its_room_back() {
-    for (backend, seeds) in [(Backend::Log, 80), (Backend::QueueDirs, 30)] {
+    for (backend, seeds) in [(Backend::Log, 40), (Backend::QueueDirs, 15)] {
         let summary = sim::fulls(1, seeds, backend, Mutant::None);
         println!("{backend}: {summary}");
         assert_eq!(summary.violations, []);

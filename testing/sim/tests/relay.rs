@@ -8,13 +8,13 @@ use sim::{
 #[test]
 fn whatever_was_answered_250_is_delivered_or_reported() {
     let mut sum = RelayCounts::default();
-    for seed in 1..=30 {
+    for seed in 1..=20 {
         let tally = run(seed, Mutant::None).unwrap_or_else(|what| panic!("relay seed {seed}: {what}"));
         sum.add(&tally);
     }
     println!("{sum:?}");
     assert!(sum.late_count > 0, "{sum:?}");
-    assert!(sum.acknowledged_count > 250 && sum.report_count > 50 && sum.arrival_count > 500, "{sum:?}");
+    assert!(sum.acknowledged_count > 160 && sum.report_count > 30 && sum.arrival_count > 330, "{sum:?}");
 }
 
 /// Rules of the spool whose breach shows from outside soon; `mutants.rs` has all of them.

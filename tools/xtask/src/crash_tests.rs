@@ -135,12 +135,12 @@ fn seed_of_the_week() -> u64 {
 /// The crash tests that CI has time for. The simulator computes with one thread, so two halves of the log run at the same time;
 /// meanwhile the other programs mostly wait for a disk.
 pub(crate) fn ci() -> Done {
-    const CASES: u64 = 3_000;
+    const CASES: u64 = 2_000;
     build()?;
     let seed = seed_of_the_week();
     thread::scope(|scope| {
         let halves = [seed, seed + CASES / 2];
-        let simulated = halves.map(|seed| scope.spawn(move || simulate_log(seed, CASES / 2, 60)));
+        let simulated = halves.map(|seed| scope.spawn(move || simulate_log(seed, CASES / 2, 40)));
         let others = others(seed);
         let simulated = simulated.map(|half| half.join().expect("the thread of a simulator does not panic"));
         simulated.into_iter().fold(others, Done::and)
@@ -162,6 +162,6 @@ fn others(seed: u64) -> Done {
         let backend = backend.to_owned();
         powercut(&PowerCut { fs: None, cases, seed: 1, mutant: None, backend, leave_out: None })?;
     }
-    sim(seed, 500, 0, "queue-dirs")?;
-    sim(seed, 500, 0, "both")
+    sim(seed, 300, 0, "queue-dirs")?;
+    sim(seed, 300, 0, "both")
 }
