@@ -1,7 +1,8 @@
 //! Restriction lists of Postfix in ever new combinations: Postfix and Postrider with the imported lists decide alike about every client,
 //! name in EHLO, sender and recipient. A difference is made small before it is shown.
 //!
-//! `POSTRIDER_TEST_COUNT` and `POSTRIDER_TEST_SEED` ask for more and for others. Each week has a seed of its own.
+//! `POSTRIDER_TEST_COUNT` and `POSTRIDER_TEST_SEED` ask for more and for others, and `POSTRIDER_TEST_ENVELOPES` for fewer
+//! envelopes with each set. Each week has a seed of its own.
 
 use super::{machine::Machine, postfix, world::SERVER};
 use crate::common::{program, session::connect_from, until};
@@ -239,7 +240,8 @@ impl Lists {
             }
             list
         });
-        Self { settings, lists, sessions: (dice.below(3), 3) }
+        let every = every();
+        Self { settings, lists, sessions: (dice.below(every), every) }
     }
 
     /// Returns the lists as settings; tables in files are written to a directory.
@@ -350,6 +352,12 @@ impl Step {
         }
         Self::Table { check, kind, entries }
     }
+}
+
+/// Of so many sessions one is tried.
+fn every() -> usize {
+    let wanted = number("POSTRIDER_TEST_ENVELOPES").unwrap_or(400) as usize;
+    (CLIENTS.len() * HELLOS.len() * SENDERS.len() * RECIPIENTS.len() / wanted.max(1)).max(1)
 }
 
 /// A client that asks for replies, and sends nothing.
@@ -526,7 +534,7 @@ pub(crate) fn check() -> Option<()> {
     assert!(shown.is_empty(), "seed {seed}: {total} of {count} sets of lists differ:\n{}", shown.join("\n"));
     println!(
         "seed {seed}: {count} sets of lists, {} envelopes each",
-        CLIENTS.len() * HELLOS.len() * SENDERS.len() * RECIPIENTS.len() / 3
+        CLIENTS.len() * HELLOS.len() * SENDERS.len() * RECIPIENTS.len() / every()
     );
     Some(())
 }
