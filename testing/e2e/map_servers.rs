@@ -300,6 +300,11 @@ fn a_directory_answers() {
     assert!(site.fails(&["check"]).contains("invalid peer certificate"));
     site.configure(&ldaps(map(filter, &format!("{bind}{}", authority(server.dir.path())))));
     finds(&site);
+    // With StartTLS, whose certificate is verified as well.
+    site.configure(&map(filter, &format!("{bind}starttls = true\n")));
+    assert!(site.fails(&["check"]).contains("invalid peer certificate"));
+    site.configure(&map(filter, &format!("{bind}starttls = true\n{}", authority(server.dir.path()))));
+    finds(&site);
     site.configure(&map(filter, bind));
     fs::write(site.dir.path().join("map.secret"), "wrong\n").unwrap();
     assert!(site.fails(&["check"]).contains("invalidCredentials"));

@@ -42,6 +42,8 @@ section! {
         user: Option<Word> = "",
         /// An LDAP directory: `ldap://host`, `ldaps://host` for TLS, or `unix:/path`.
         ldap: Option<LdapServer> = "",
+        /// Begins connections to `ldap://host` with StartTLS, and verifies the certificate. A server without it is not used.
+        starttls: bool = "false",
         /// The entry of the directory at which the search begins: `ou=people,dc=example,dc=com`. All entries below are
         /// searched.
         base: Option<Text> = "",
@@ -77,12 +79,13 @@ pub(crate) const PLACES: [(&str, &str); 6] = [
 ];
 
 /// Keys that need certain places.
-const NEEDS: [(&str, &[&str]); 11] = [
+const NEEDS: [(&str, &[&str]); 12] = [
     ("remote_name", &["socketmap"]),
     ("query", &["sqlite", "postgres", "mysql"]),
     ("key", &["redis"]),
     ("database", &["redis"]),
     ("user", &["redis"]),
+    ("starttls", &["ldap"]),
     ("base", &["ldap"]),
     ("filter", &["ldap"]),
     ("attribute", &["ldap"]),
@@ -216,9 +219,10 @@ fn source(place: &str, name: &str, keys: &MapKeys, trust: Trust) -> Result<Optio
             let filter = text(&keys.filter).ok_or(("filter", "filter = \"(mail={key})\""))?;
             let attribute =
                 word(&keys.attribute).ok_or(("attribute", "attribute = \"mailRoutingAddress\""))?;
-            keys.ldap.clone().map(|server| {
-                Source::Ldap(Ldap { server, base, filter, attribute, bind: text(&keys.bind), trust })
-            })
+            let (bind, starts_tls) = (text(&keys.bind), keys.starttls);
+            keys.ldap
+                .clone()
+                .map(|server| Source::Ldap(Ldap { server, starts_tls, base, filter, attribute, bind, trust }))
         }
     })
 }

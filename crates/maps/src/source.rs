@@ -90,6 +90,8 @@ pub struct Trust {
 pub struct Ldap {
     /// Where the server listens, and whether by `ldaps:`.
     pub server: LdapServer,
+    /// True if a connection begins with StartTLS (RFC 4511 §4.14).
+    pub starts_tls: bool,
     /// Distinguished name of the entry below which the search looks.
     pub base: String,
     /// RFC 4515; `{key}` stands for the key that is looked up.
@@ -240,6 +242,11 @@ impl Source {
 }
 
 impl Ldap {
+    /// Returns whether TLS protects what is sent.
+    pub fn is_encrypted(&self) -> bool {
+        self.server.is_tls || self.starts_tls
+    }
+
     fn faults(&self) -> Vec<SourceFault> {
         let mut faults = Vec::new();
         faults.extend(without_key("filter", &self.filter, "(mail={key})"));
@@ -259,8 +266,16 @@ impl Ldap {
             let help = "write the distinguished name of an entry: \"dc=example,dc=com\"";
             faults.push(SourceFault::new("base", "not a distinguished name", help));
         }
-        let LdapServer { server, is_tls } = &self.server;
-        faults.extend(in_clear_text(server, *is_tls, &self.trust, "write ldap = \"ldaps://host\""));
+        let help = "write ldap = \"ldaps://host\", or add starttls = true";
+        faults.extend(in_clear_text(&self.server.server, self.is_encrypted(), &self.trust, help));
+        if self.starts_tls && (self.server.is_tls || matches!(self.server.server, Server::Unix(_))) {
+            let help = "write ldap = \"ldap://host\", or remove `starttls`";
+            faults.push(SourceFault::new(
+                "starttls",
+                "the connection has TLS from its beginning, or none at all",
+                help,
+            ));
+        }
         match (&self.bind, &self.trust.secret) {
             // A login without a password is anonymous, and would seem to succeed (RFC 4513 §5.1.2).
             (Some(_), None) => faults.push(without_secret("bind")),

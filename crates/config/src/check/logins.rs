@@ -104,10 +104,10 @@ impl Check<'_, '_> {
         match found.map(|map| &map.source) {
             // A map that does not exist is reported with all others.
             None => {}
-            Some(Source::Ldap(ldap)) if ldap.server.is_tls || ldap.server.server.is_here() => {}
+            Some(Source::Ldap(ldap)) if ldap.is_encrypted() || ldap.server.server.is_here() => {}
             Some(Source::Ldap(ldap)) => {
                 let what = format!("passwords would be sent to {} in clear text", ldap.server);
-                let help = format!("write ldap = \"ldaps://host\" in [map.{name}]");
+                let help = format!("write ldap = \"ldaps://host\", or starttls = true, in [map.{name}]");
                 self.problem("auth.users", what, "no TLS", &help);
             }
             Some(other) => {

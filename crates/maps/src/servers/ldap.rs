@@ -76,7 +76,8 @@ impl Directory {
     async fn open(&self) -> Result<(LdapConnAsync, Ldap), String> {
         let server = &self.search.server;
         let mut settings = LdapConnSettings::new();
-        if server.is_tls {
+        if self.search.is_encrypted() {
+            settings = settings.set_starttls(self.search.starts_tls);
             settings = settings.set_config(client_config(self.search.trust.ca_file.as_deref()).await?);
         }
         let url = match &server.server {

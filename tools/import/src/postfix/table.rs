@@ -327,7 +327,6 @@ fn ldap(settings: &MainCf, section: Section) -> Result<Section, String> {
     for (name, only) in [
         ("result_format", "%s"),
         ("scope", "sub"),
-        ("start_tls", "no"),
         ("domain", ""),
         ("special_result_attribute", ""),
         ("terminal_result_attribute", ""),
@@ -351,6 +350,7 @@ fn ldap(settings: &MainCf, section: Section) -> Result<Section, String> {
     let bind = sql::of(settings, "bind_dn").filter(|_| sql::of(settings, "bind") != Some("no"));
     Ok(section
         .with("ldap", server)
+        .with_some("starttls", (sql::of(settings, "start_tls") == Some("yes")).then_some(true))
         .with("base", or("search_base", ""))
         .with("filter", filter)
         .with("attribute", attribute.clone())
