@@ -1,7 +1,18 @@
 //! Routes by recipient, and next hops that are values of maps.
 
-use crate::common::{Postrider, client::Client, free_address, sink::Sink, until};
-use std::{fs, process::Command};
+use crate::common::{
+    Postrider,
+    client::Client,
+    free_address,
+    names::{NameServer, Record},
+    sink::Sink,
+    until,
+};
+use std::{
+    fs,
+    net::{Ipv4Addr, UdpSocket},
+    process::Command,
+};
 
 fn start(files: &[(&str, &str)], more: &str) -> Postrider {
     let dir = tempfile::tempdir().unwrap();
@@ -83,6 +94,27 @@ fn the_value_of_a_map_is_the_next_hop() {
 }
 
 #[test]
+fn a_name_alone_has_its_mail_exchangers_as_in_postfix() {
+    let exchanger = Sink::start();
+    let names = NameServer::start(
+        UdpSocket::bind("127.0.0.1:0").unwrap(),
+        &[
+            ("partner.test", Record::Mx(10, "mx.partner.test")),
+            ("mx.partner.test", Record::A(Ipv4Addr::LOCALHOST)),
+        ],
+    );
+    let more = format!(
+        "[dns]\nnameservers = [\"{}\"]\n[delivery]\nmx_port = {}\n[[route]]\nnext_hop = [\"text:transport\"]\ntls = \"off\"\n",
+        names.address,
+        exchanger.address.port()
+    );
+    let daemon = start(&[("transport", "b.test smtp:Partner.test\nc.test relay:partner.test\n")], &more);
+    send(&daemon, &["joe@b.test", "ann@c.test"]);
+    until("both have arrived", || exchanger.count() == 2);
+    assert_eq!(recipients(&exchanger), ["ann@c.test", "joe@b.test"]);
+}
+
+#[test]
 fn the_choice_stays_with_queued_mail_when_the_map_changes() {
     let (dead, sink) = (free_address(), Sink::start());
     let ports = format!("[process]\nextra_ports = [{}]\n", sink.address.port());
@@ -102,13 +134,17 @@ fn the_choice_stays_with_queued_mail_when_the_map_changes() {
 #[test]
 fn where_mail_goes_is_shown_before_it_is_sent() {
     let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("transport"), "joe@b.test lmtp:unix:/run/dovecot/lmtp\nann@b.test error:no\n")
-        .unwrap();
+    fs::write(
+        dir.path().join("transport"),
+        "joe@b.test lmtp:unix:/run/dovecot/lmtp\neve@b.test smtp:partner.test\nann@b.test error:no\n",
+    )
+    .unwrap();
     let config = dir.path().join("postrider.toml");
     let text = "hostname = \"mx.test\"\ndata_dir = \"data\"\n[local]\ndomains = [\"mx.test\"]\n[[route]]\nnext_hop = [\"text:transport\"]\n";
     fs::write(&config, text).unwrap();
     for (to, shown) in [
         ("joe@b.test", "lmtp:unix:/run/dovecot/lmtp"),
+        ("eve@b.test", "mx:partner.test"),
         (
             "ann@b.test",
             "the next hop \"error:no\" cannot be used: it is neither a host nor the name of a [[route]]",

@@ -1,12 +1,14 @@
 //! The next hops that maps have for recipients.
 
 use super::{Route, parse_lmtp_server};
-use mail::{HostPort, LmtpServer, NextHop};
-use std::{fmt, path::Path};
+use mail::{Domain, HostPort, LmtpServer, NextHop};
+use std::{fmt, net::IpAddr, path::Path, sync::Arc};
 
 /// A next hop, as a map has it for a recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MappedHop {
+    /// SMTP to the mail exchangers of a domain, given as [`Domain::key`].
+    Mx(Arc<str>),
     /// SMTP to a host; MX records are ignored.
     Smarthost(HostPort),
     /// LMTP (RFC 2033).
@@ -23,7 +25,8 @@ pub fn named_by_map<'r>(routes: &'r [Route], name: &str) -> Option<&'r Route> {
 
 impl MappedHop {
     /// Reads a value: the name of a route, `smtp:HOST`, `relay:HOST` or `lmtp:HOST`, where the host may have brackets around it and a port
-    /// behind it, `lmtp:unix:/path`, or a host alone. None: the map has no next hop for the recipient.
+    /// behind it, `lmtp:unix:/path`, or a host alone. `smtp:DOMAIN` and `relay:DOMAIN` without both are the mail exchangers of the domain,
+    /// as in Postfix. None: the map has no next hop for the recipient.
     ///
     /// # Errors
     /// The value is none of these: why.
@@ -50,6 +53,13 @@ impl MappedHop {
             let server = parse_lmtp_server(rest, Path::new("/")).map_err(bad)?;
             return Ok(Some(Self::Lmtp(server)));
         }
+        let is_domain = kind != "lmtp" && rest.len() < value.len() && !rest.contains([':', '[']);
+        if is_domain
+            && rest.parse::<IpAddr>().is_err()
+            && let Ok(domain) = Domain::parse(rest)
+        {
+            return Ok(Some(Self::Mx(domain.key().into())));
+        }
         let host = rest.strip_prefix("inet:").unwrap_or(rest);
         if host.contains([',', ' ']) {
             return Err(bad("it names several"));
@@ -68,6 +78,7 @@ impl MappedHop {
     /// Returns the next hop; none for a route.
     pub fn next_hop(&self) -> Option<NextHop> {
         match self {
+            Self::Mx(domain) => Some(NextHop::Mx(domain.clone())),
             Self::Smarthost(host) => Some(NextHop::Smarthost(host.clone().into())),
             Self::Lmtp(server) => Some(NextHop::Lmtp(server.clone().into())),
             Self::Route(_) => None,
@@ -78,7 +89,7 @@ impl MappedHop {
     pub fn port(&self) -> Option<u16> {
         match self {
             Self::Smarthost(host) | Self::Lmtp(LmtpServer::Tcp(host)) => Some(host.port),
-            Self::Lmtp(LmtpServer::Unix(_)) | Self::Route(_) => None,
+            Self::Mx(_) | Self::Lmtp(LmtpServer::Unix(_)) | Self::Route(_) => None,
         }
     }
 }
@@ -87,6 +98,7 @@ impl MappedHop {
 impl fmt::Display for MappedHop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Mx(domain) => write!(f, "smtp:{domain}"),
             Self::Smarthost(host) => write!(f, "smtp:{host}"),
             Self::Lmtp(server) => write!(f, "lmtp:{server}"),
             Self::Route(name) => f.write_str(name),
@@ -125,6 +137,10 @@ mod tests {
             ("smtp:[mx.test]:2525", "smtp:mx.test:2525"),
             ("relay:[192.0.2.1]", "smtp:192.0.2.1:25"),
             ("imap3.b.test", "smtp:imap3.b.test:25"),
+            ("smtp:b.test", "smtp:b.test"),
+            ("relay:B\u{fc}cher.test", "smtp:xn--bcher-kva.test"),
+            ("smtp:b.test:26", "smtp:b.test:26"),
+            ("smtp:192.0.2.1", "smtp:192.0.2.1:25"),
             ("smtp:[IPv6:2001:db8::1]:26", "smtp:[2001:db8::1]:26"),
             ("lmtp:[127.0.0.1]:8024", "lmtp:127.0.0.1:8024"),
             ("lmtp:inet:localhost", "lmtp:localhost:24"),

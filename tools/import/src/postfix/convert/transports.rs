@@ -91,7 +91,7 @@ fn ways(context: &mut Context<'_>) -> Vec<Transport> {
 /// Writes the route of a table that is asked for each recipient, and those of the transports that its values may name.
 fn mapped(context: &mut Context<'_>, item: &str, map: String) {
     let text = format!(
-        "{item}: smtp, relay, lmtp and pipes of master.cf as its values are next hops, without MX records of hosts in no brackets; \
+        "{item}: smtp, relay, lmtp and pipes of master.cf as its values are next hops; of a name with a port and in no brackets, MX records are not looked up; \
          with any other value, mail waits (451)"
     );
     context.effect(Effect::Elsewhere, "transport_maps", text);
