@@ -107,6 +107,29 @@ fn rules_use_lists_as_any_other_condition() {
 }
 
 #[test]
+fn lists_that_agree_refuse_a_client_by_their_scores() {
+    let (daemon, _names) = start(
+        "[[rule]]\ndns_list = [\"bad.test\"]\nscore = 3\n[[rule]]\nto = [\"bob@*\"]\nscore = -2\n\
+         [[rule]]\nmin_score = 3\nreject = \"554 5.7.1 enough\"\n\
+         [[rule]]\nheader = [\"Subject: /casino/\"]\nscore = 2\n\
+         [[rule]]\nat = \"content\"\nmin_score = 3\nreject = \"554 5.7.1 enough at the content\"\n",
+    );
+    let said = replies(&daemon, &["alice@mx.test", "bob@mx.test"]);
+    assert!(said[0].starts_with("554 5.7.1 enough") && said[1].starts_with("250 "), "{said:?}");
+    let send = |subject: &str| {
+        let mut client = Client::connect(daemon.address).unwrap();
+        client
+            .send("x@far.test", &["bob@mx.test"], format!("Subject: {subject}\r\n\r\nx\r\n").as_bytes())
+            .unwrap()
+    };
+    assert_eq!(send("hello").0, 250);
+    let refused = send("casino");
+    assert!(refused.0 == 554 && refused.1.contains("enough at the content"), "{refused:?}");
+    let test = tested(&daemon);
+    assert!(test.contains("score +3") && test.contains("the score is 3, at least 3"), "{test}");
+}
+
+#[test]
 fn a_list_of_domains_has_senders_and_names_in_ehlo_and_is_not_asked_about_addresses() {
     let (daemon, _names) = start(
         "[[rule]]\nfrom_dns_list = [\"domains.test=127.0.1.2\"]\nreject = \"554 5.7.1 from: {text}\"\n\

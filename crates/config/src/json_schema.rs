@@ -15,6 +15,8 @@ pub(crate) enum Schema {
     True,
     /// A whole number from zero.
     Number,
+    /// It may be negative.
+    Integer,
     Text,
     OneOf(&'static [&'static str]),
     List(Box<Schema>),
@@ -33,6 +35,7 @@ impl Schema {
             Self::Boolean => json!({"type": "boolean"}),
             Self::True => json!({"const": true}),
             Self::Number => json!({"type": "integer", "minimum": 0}),
+            Self::Integer => json!({"type": "integer"}),
             Self::Text => json!({"type": "string"}),
             Self::OneOf(words) => json!({"enum": words}),
             Self::List(item) => json!({"type": "array", "items": item.json()}),

@@ -97,6 +97,8 @@ pub enum Condition {
     Header(Vec<HeaderPattern>),
     /// An earlier rule has set one of these tags.
     Tagged(Vec<Box<str>>),
+    /// Earlier rules have given this score, or a higher one.
+    Score(i32),
     /// One of these limits is exceeded.
     Over(Vec<LimitId>),
     /// The name in EHLO cannot be that of a mail server.
@@ -130,6 +132,10 @@ pub(crate) struct Judge<'a> {
     pub(crate) tags: &'a [Box<str>],
     /// Those of them that were set for all recipients.
     pub(crate) shared_tags: &'a [Box<str>],
+    /// What rules above, at this stage, have added to the score.
+    pub(crate) score: i32,
+    /// The same, where it has to be true of all recipients.
+    pub(crate) least_score: i32,
     /// What is said about recipients has to hold for each of them, not for one.
     pub(crate) is_for_each: bool,
     pub(crate) maps: &'a [MapInfo],
@@ -161,6 +167,7 @@ impl Condition {
             Self::Recipients(_) => "recipients",
             Self::Header(_) => "header",
             Self::Tagged(_) => "tagged",
+            Self::Score(_) => "min_score",
             Self::Over(_) => "over",
             Self::BadHello => "hello",
             Self::NoReverseName | Self::ReverseNameUnknown => "reverse_name",
@@ -174,7 +181,8 @@ impl Condition {
             Self::Listener(_) | Self::Client(_) | Self::ClientName(_) | Self::Tagged(_) | Self::Over(_) => {
                 Stage::Connect
             }
-            Self::NoReverseName
+            Self::Score(_)
+            | Self::NoReverseName
             | Self::ReverseNameUnknown
             | Self::DnsList(Listee::Client | Listee::ClientName, _) => Stage::Connect,
             Self::DnsList(Listee::Hello, _) => Stage::Hello,
@@ -213,7 +221,7 @@ impl Condition {
 
     /// Returns whether the answer is about recipients, which differ.
     pub(crate) fn is_about_recipients(&self) -> bool {
-        matches!(self, Self::To(_) | Self::Tagged(_))
+        matches!(self, Self::To(_) | Self::Tagged(_) | Self::Score(_))
     }
 
     /// Returns whether the answer stays the same at later stages of a transaction.
@@ -235,6 +243,7 @@ impl Condition {
             | Self::Recipients(_)
             | Self::Header(_)
             | Self::Tagged(_)
+            | Self::Score(_)
             | Self::Over(_)
             | Self::ReverseNameUnknown => false,
         }
@@ -268,6 +277,7 @@ impl Condition {
                 };
                 wanted.iter().any(|tag| earlier.contains(tag) || own.contains(tag)).into()
             }
+            Self::Score(least) => (judge.total_score() >= *least).into(),
             Self::Over(limits) => judge.over(limits),
             Self::BadHello => {
                 let is_own = |key: &str| judge.own_names.iter().any(|own| **own == *key);
@@ -286,6 +296,13 @@ impl Condition {
 }
 
 impl Judge<'_> {
+    pub(crate) fn total_score(&self) -> i32 {
+        match self.is_for_each {
+            true => self.facts.least_score.saturating_add(self.least_score),
+            false => self.facts.score.saturating_add(self.score),
+        }
+    }
+
     fn client(&self, networks: &Networks) -> Finding {
         let Some(client) = self.facts.session.client().map(|client| client.to_canonical()) else {
             return Finding::Fails;

@@ -99,6 +99,7 @@ impl Condition {
                 own.are_within(of_kind!(others, Self::To)) && has_maps() || has_all_recipients(others)
             }
             Self::Size(own) => of_kind!(others, Self::Size).any(|wide| wide <= own),
+            Self::Score(own) => of_kind!(others, Self::Score).any(|wide| wide <= own),
             Self::Recipients(own) => of_kind!(others, Self::Recipients).any(|wide| wide <= own),
             Self::Listener(own) => each(own, &of_kind!(others, Self::Listener).flatten(), |w, n| w == n),
             Self::Header(own) => each(own, &of_kind!(others, Self::Header).flatten(), HeaderPattern::covers),

@@ -52,6 +52,7 @@ impl Program {
             Condition::Recipients(most) => format!("more than {most}"),
             Condition::Header(patterns) => list(patterns),
             Condition::Tagged(tags) => list(tags),
+            Condition::Score(least) => least.to_string(),
             Condition::Over(limits) => list(
                 limits.iter().filter_map(|id| self.limits().get(usize::from(id.0))).map(|limit| &limit.name),
             ),
@@ -68,6 +69,7 @@ impl Program {
         match condition {
             Condition::Size(_) | Condition::Recipients(_) | Condition::Tls(_) => format!("{key} is {items}"),
             Condition::Over(_) => format!("a limit is exceeded: {items}"),
+            Condition::Score(_) => format!("the score is {items} or more"),
             Condition::Header(_) => format!("the header has {items}"),
             Condition::BadHello => "the name in EHLO cannot be that of a mail server".to_owned(),
             Condition::NoReverseName => "the client's address has no name that leads back to it".to_owned(),
@@ -84,6 +86,9 @@ impl Program {
         let modifiers = &rule.modifiers;
         if !modifiers.tags.is_empty() {
             parts.push(format!("tag {}", list(&modifiers.tags)));
+        }
+        if modifiers.score != 0 {
+            parts.push(format!("score {:+}", modifiers.score));
         }
         if !modifiers.delay.is_zero() {
             parts.push(format!("wait {:?}", modifiers.delay));
@@ -158,6 +163,7 @@ impl Program {
                 true => Some(list(facts.shared_tags.iter().chain(judge.shared_tags))),
                 false => Some(list(facts.tags.iter().chain(judge.tags))),
             },
+            Condition::Score(_) => Some(judge.total_score().to_string()),
             Condition::Over(_) => Some("the rate".to_owned()),
             Condition::DnsList(_, lists) => Some(list(lists.iter().map(|one| {
                 let zone = one.zone();
@@ -181,6 +187,12 @@ impl Program {
                 format!("header: it has {} {items}", if holds { "a field" } else { "no field" })
             }
             Condition::Over(_) => format!("over: {items} is {}exceeded", if holds { "" } else { "not " }),
+            Condition::Score(_) => {
+                format!(
+                    "min_score: the score is {value}, {} {items}",
+                    if holds { "at least" } else { "below" }
+                )
+            }
             Condition::Tls(_) => format!("tls: {value}"),
             Condition::BadHello => {
                 let can = if holds { "cannot" } else { "can" };

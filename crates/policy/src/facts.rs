@@ -22,6 +22,10 @@ pub struct Facts<'a> {
     pub tags: &'a [Box<str>],
     /// At the content: those of the tags that all recipients have.
     pub shared_tags: &'a [Box<str>],
+    /// The score that rules at earlier stages have given; at the content with the highest of a recipient.
+    pub score: i32,
+    /// At the content: with the lowest of a recipient.
+    pub least_score: i32,
     /// The client may relay, or a rule says that it counts as trusted.
     pub is_trusted: bool,
 }
@@ -38,6 +42,8 @@ impl<'a> Facts<'a> {
             header: &[],
             tags: &[],
             shared_tags: &[],
+            score: 0,
+            least_score: 0,
             is_trusted: false,
         }
     }

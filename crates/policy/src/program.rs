@@ -44,6 +44,8 @@ pub struct Targets {
 pub struct Effects {
     /// Words for rules of later stages.
     pub tags: Vec<Box<str>>,
+    /// Added to the score that rules of later stages see.
+    pub score: i32,
     /// Delay before the reply is sent.
     pub delay: Duration,
     /// Added to the header.
@@ -203,13 +205,13 @@ impl Program {
     ) -> Next {
         trace.begin(stage);
         let (mut effects, mut is_trusted) = (Effects::default(), facts.is_trusted);
-        let (mut verdict, mut by, mut shared_tags) = (Verdict::Pass, None, Vec::new());
+        let (mut verdict, mut by, mut shared) = (Verdict::Pass, None, Shared::default());
         for step in self.steps(stage) {
             let rule = match step {
                 Step::Rule(_) if verdict != Verdict::Pass => continue,
                 Step::Rule(number) => &self.rules[*number],
                 Step::Limit(id) => {
-                    let judge = self.judge_of(facts, answers, &effects.tags, &shared_tags);
+                    let judge = self.judge_of(facts, answers, &effects, &shared);
                     let limit = &self.limits[usize::from(id.0)];
                     match judge.spend(*id) {
                         Finding::Ask(questions) => return Next::Ask(questions),
@@ -238,7 +240,7 @@ impl Program {
                 }
                 continue;
             }
-            let judge = self.judge_of(facts, answers, &effects.tags, &shared_tags);
+            let judge = self.judge_of(facts, answers, &effects, &shared);
             let judged = self.judge(rule, &judge, false, T::IS_ON);
             let (text, why) = match judged {
                 Judged::Not(why) => {
@@ -266,14 +268,18 @@ impl Program {
                 let why = if why.is_empty() { String::new() } else { format!(", {}", why.join(", ")) };
                 trace.judged(&rule.place(), &format!("yes{why}: {}", self.explain_action(rule)));
             }
-            if !rule.modifiers.tags.is_empty() {
-                match self.judge(rule, &judge, true, false) {
-                    Judged::Holds { .. } => shared_tags.extend(rule.modifiers.tags.iter().cloned()),
+            let Modifiers { tags, score, .. } = &rule.modifiers;
+            let mut is_for_all = true;
+            if !tags.is_empty() || *score != 0 {
+                is_for_all = match self.judge(rule, &judge, true, false) {
+                    Judged::Holds { .. } => true,
                     Judged::Ask(questions) => return Next::Ask(questions),
-                    Judged::Not(_) | Judged::Failed(_) => {}
-                }
+                    Judged::Not(_) | Judged::Failed(_) => false,
+                };
+                shared.add(rule, is_for_all);
             }
-            effects.add(rule);
+            // Nobody lowers the score of all by one recipient.
+            effects.add(rule, if is_for_all || *score > 0 { *score } else { 0 });
             is_trusted |= rule.modifiers.is_trust;
             if let Some(action) = &rule.action {
                 verdict = verdict_of(action, rule, facts, answers, &text, &mut effects);
@@ -292,14 +298,16 @@ impl Program {
         &'a self,
         facts: &'a Facts<'a>,
         answers: &'a Answers,
-        tags: &'a [Box<str>],
-        shared_tags: &'a [Box<str>],
+        effects: &'a Effects,
+        shared: &'a Shared,
     ) -> Judge<'a> {
         Judge {
             facts,
             answers,
-            tags,
-            shared_tags,
+            tags: &effects.tags,
+            shared_tags: &shared.tags,
+            score: effects.score,
+            least_score: shared.score,
             is_for_each: false,
             maps: &self.maps,
             limits: &self.limits,
@@ -353,10 +361,30 @@ impl Program {
     }
 }
 
+/// What the rules of a stage have set for all recipients.
+#[derive(Default)]
+struct Shared {
+    tags: Vec<Box<str>>,
+    score: i32,
+}
+
+impl Shared {
+    fn add(&mut self, rule: &Rule, is_for_all: bool) {
+        let Modifiers { tags, score, .. } = &rule.modifiers;
+        if is_for_all {
+            self.tags.extend(tags.iter().cloned());
+        }
+        if is_for_all || *score < 0 {
+            self.score = self.score.saturating_add(*score);
+        }
+    }
+}
+
 impl Effects {
-    fn add(&mut self, rule: &Rule) {
-        let Modifiers { tags, delay, fields, redirect, bcc, route, is_trust } = &rule.modifiers;
+    fn add(&mut self, rule: &Rule, score: i32) {
+        let Modifiers { tags, score: _, delay, fields, redirect, bcc, route, is_trust } = &rule.modifiers;
         self.tags.extend(tags.iter().cloned());
+        self.score = self.score.saturating_add(score);
         self.delay = self.delay.max(*delay);
         self.fields.extend(fields.iter().cloned());
         if !bcc.is_empty() {

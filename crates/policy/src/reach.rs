@@ -5,7 +5,7 @@
 //! earlier rule. Everything is judged by [`Condition::is_within`] and [`Condition::excludes`], which are sure of a yes only, so that a
 //! rule that can be reached is never found.
 
-use crate::{Action, Audience, Condition, Rule, Stage, cover::one_always_holds};
+use crate::{Action, Audience, Condition, Modifiers, Rule, Stage, cover::one_always_holds};
 
 /// Parts that are taken off one region.
 const PARTS_MAX: usize = 64;
@@ -190,9 +190,15 @@ fn decides(rules: &[Rule], number: usize, other_number: usize) -> bool {
         (Audience::Users, Audience::Users) => !begins_to_trust,
         (one, other) => one.covers(other),
     };
-    // A tag that is set in between has not been there before.
-    let is_tagged_between = between.any(|one| one.modifiers.tags.iter().any(|tag| asks_for(rule, tag)));
-    (trusts || ends_stage && is_for_them) && !is_tagged_between
+    // A tag that is set in between has not been there before, and a score was another one.
+    let changes = |one: &Modifiers| {
+        one.tags.iter().any(|tag| asks_for(rule, tag)) || one.score != 0 && asks_for_score(rule)
+    };
+    (trusts || ends_stage && is_for_them) && !between.any(|one| changes(&one.modifiers))
+}
+
+fn asks_for_score(rule: &Rule) -> bool {
+    literals(rule).any(|literal| matches!(literal.condition, Condition::Score(_)))
 }
 
 fn asks_for(rule: &Rule, tag: &str) -> bool {

@@ -61,6 +61,8 @@ pub enum Action {
 pub struct Modifiers {
     /// Words for later rules.
     pub tags: Vec<Box<str>>,
+    /// Added to the score of the mail, for later rules.
+    pub score: i32,
     /// Delay before the reply is sent.
     pub delay: Duration,
     /// Added to the header.

@@ -3,7 +3,7 @@
 use super::{
     RuleSet,
     keys::RuleKeys,
-    values::{ClientNamePattern, LoginName},
+    values::{ClientNamePattern, LoginName, Score},
 };
 use crate::{
     domain::DomainPattern,
@@ -27,7 +27,7 @@ use toml::{Spanned, de::DeTable};
 const DELAY_MAX: Duration = Duration::from_secs(20);
 
 /// The keys of verdicts and changes.
-const CHANGES: [&str; 12] = [
+const CHANGES: [&str; 13] = [
     "accept",
     "reject",
     "defer",
@@ -35,6 +35,7 @@ const CHANGES: [&str; 12] = [
     "hold",
     "ask",
     "tag",
+    "score",
     "delay",
     "add_header",
     "redirect",
@@ -58,12 +59,13 @@ pub(crate) enum ReadCondition {
     Recipients(usize),
     Header(Vec<HeaderPattern>),
     Tagged(Vec<Word>),
+    Score(Score),
     Over(Vec<Word>),
     DnsList(Listee, Vec<DnsList>),
 }
 
 /// The keys of conditions.
-const CONDITIONS: [&str; 18] = [
+const CONDITIONS: [&str; 19] = [
     "listener",
     "client",
     "client_name",
@@ -77,6 +79,7 @@ const CONDITIONS: [&str; 18] = [
     "recipients",
     "header",
     "tagged",
+    "min_score",
     "over",
     "dns_list",
     "client_name_dns_list",
@@ -114,6 +117,7 @@ pub(crate) fn condition(
         "recipients" => of(found, cx, C::Recipients),
         "header" => of(found, cx, C::Header),
         "tagged" => of(found, cx, C::Tagged),
+        "min_score" => of(found, cx, C::Score),
         "over" => of(found, cx, C::Over),
         "dns_list" => of(found, cx, |lists| C::DnsList(Listee::Client, lists)),
         "client_name_dns_list" => of(found, cx, |lists| C::DnsList(Listee::ClientName, lists)),
@@ -152,6 +156,7 @@ impl RuleKeys {
             self.recipients.take().map(C::Recipients),
             self.header.take().map(C::Header),
             self.tagged.take().map(C::Tagged),
+            self.min_score.take().map(C::Score),
             self.over.take().map(C::Over),
             self.dns_list.take().map(|lists| C::DnsList(Listee::Client, lists)),
             self.client_name_dns_list.take().map(|lists| C::DnsList(Listee::ClientName, lists)),
@@ -180,6 +185,7 @@ impl ReadCondition {
             Self::Recipients(_) => "recipients",
             Self::Header(_) => "header",
             Self::Tagged(_) => "tagged",
+            Self::Score(_) => "min_score",
             Self::Over(_) => "over",
             Self::DnsList(of, _) => of.key(),
         }
@@ -203,7 +209,7 @@ impl ReadCondition {
             Self::Header(list) => list.is_empty(),
             Self::Tagged(list) | Self::Over(list) => list.is_empty(),
             Self::DnsList(_, list) => list.is_empty(),
-            Self::Tls(_) | Self::Size(_) | Self::Recipients(_) => false,
+            Self::Tls(_) | Self::Size(_) | Self::Recipients(_) | Self::Score(_) => false,
         }
     }
 }
@@ -271,6 +277,7 @@ impl Compiler<'_, '_> {
         let route = keys.route.take().and_then(|Word(name)| self.route(&path, &name, &span));
         let modifiers = Modifiers {
             tags: keys.tag.iter().map(|tag| tag.0.as_str().into()).collect(),
+            score: keys.score.0,
             delay: keys.delay,
             fields: keys.add_header.0.iter().map(|added| added.field.clone()).collect(),
             redirect: keys.redirect,
@@ -382,6 +389,7 @@ impl Compiler<'_, '_> {
             ReadCondition::Tagged(tags) => {
                 Condition::Tagged(tags.into_iter().map(|tag| tag.0.into()).collect())
             }
+            ReadCondition::Score(least) => Condition::Score(least.0),
             ReadCondition::Over(names) => {
                 let found = names.iter().filter_map(|name| self.limit(key, &name.0, span)).collect();
                 Condition::Over(found)

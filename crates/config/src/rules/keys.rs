@@ -2,7 +2,7 @@
 
 use super::values::{
     CheckMode, ClientNamePattern, DeferVerb, Fields, GreylistMode, LoginName, OnFailure, Reason, RejectVerb,
-    Unless,
+    Score, Unless,
 };
 use crate::{
     domain::DomainPattern,
@@ -79,6 +79,8 @@ section! {
         /// Condition: a rule above, or a check, has set one of these tags. At the content, for one of the recipients, as
         /// with `to`.
         tagged: Option<Vec<Word>> = "",
+        /// Condition: rules above have given at least this score. At the content, a recipient's own score counts as with `to`.
+        min_score: Option<Score> = "",
         /// Condition: one of these limits, given by name, is exceeded. The limit then refuses nothing by itself.
         over: Option<Vec<Word>> = "",
         /// Exceptions: the rule does not apply if one of these conditions holds: `{ client = ["192.0.2.0/24"] }`.
@@ -100,6 +102,8 @@ section! {
         ask: Option<Word> = "",
         /// Set tags for rules below.
         tag: Vec<Word> = "[]",
+        /// Add to the score of the mail, for `min_score` in rules below: from -1000 to 1000.
+        score: Score = "0",
         /// Wait before the reply, at most 20s.
         delay: Duration = "\"0s\"",
         /// Add fields to the header: `"X-Checked: yes"`.

@@ -43,6 +43,45 @@ words! {
     }
 }
 
+/// A part of a score.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Score(pub(crate) i32);
+
+/// The highest one that a rule gives or asks for.
+const SCORE_MAX: i32 = 1000;
+
+impl Value for Score {
+    const HINT: &'static str = "a number without quotes, from -1000 to 1000";
+
+    fn kind() -> String {
+        "a whole number".to_owned()
+    }
+
+    fn schema() -> Schema {
+        Schema::Integer
+    }
+
+    fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
+        if !found.get_ref().is_integer() {
+            cx.wrong::<Self>(found, this_is(found), None);
+            return None;
+        }
+        let value = found
+            .get_ref()
+            .as_integer()
+            .and_then(|number| i32::from_str_radix(number.as_str(), number.radix()).ok());
+        let value = value.filter(|value| value.abs() <= SCORE_MAX);
+        if value.is_none() {
+            cx.wrong::<Self>(found, "out of range", None);
+        }
+        value.map(Self)
+    }
+
+    fn to_toml(&self) -> Option<toml::Value> {
+        Some(self.0.into())
+    }
+}
+
 choice! {
     /// The use of a check.
     CheckMode: "one of \"off\", \"tag\" and \"enforce\"" {

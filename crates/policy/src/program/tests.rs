@@ -256,6 +256,38 @@ fn trust_and_tags_act_on_the_rules_below() {
 }
 
 #[test]
+fn scores_of_rules_add_up_until_one_asks_for_them() {
+    let list = |number, zone: &str, score| {
+        let lists = vec![DnsList::parse(zone).unwrap()];
+        let mut rule = rule(number, vec![Condition::DnsList(Listee::Client, lists)], None);
+        rule.modifiers.score = score;
+        rule
+    };
+    let rules = vec![
+        list(1, "one.test.org", 3),
+        rule(2, vec![Condition::Score(6)], reject("early")),
+        list(3, "two.test.org", 3),
+        list(4, "good.test.org", -2),
+        rule(5, vec![Condition::Score(4)], reject("late")),
+    ];
+    let program = program(rules, Vec::new());
+    let session = Session::new("x@a.test", "joe@own.test");
+    let listed = |zones: &[&str]| {
+        let entries: Vec<_> = zones.iter().map(|zone| (*zone, "127.0.0.2")).collect();
+        act(&program, &session, &entries).0
+    };
+    assert_eq!(listed(&["one.test.org"]), "Pass");
+    assert_eq!(listed(&["one.test.org", "two.test.org"]), "550 5.7.1 late");
+    assert_eq!(listed(&["one.test.org", "two.test.org", "good.test.org"]), "550 5.7.1 late");
+    assert_eq!(listed(&["one.test.org", "good.test.org"]), "Pass");
+    // Rules of earlier stages have given 3 already.
+    let facts = Facts { score: 3, ..session.facts() };
+    let one = [("one.test.org", "127.0.0.2")];
+    let by = run(&program, &facts, &one, &mut Answers::default()).by;
+    assert_eq!(by.as_deref(), Some("rule 2, line 20"));
+}
+
+#[test]
 fn nobody_adds_a_recipient_to_get_past_a_rule_for_the_others() {
     let bob = || {
         let patterns = vec![AddressPattern::parse("bob@*").unwrap()];
@@ -271,6 +303,13 @@ fn nobody_adds_a_recipient_to_get_past_a_rule_for_the_others() {
     tag.modifiers.tags = vec!["bobs".into()];
     let mut trust = at_content(1, vec![bob()], Vec::new(), None);
     trust.modifiers.is_trust = true;
+    let scored = |score, conditions| {
+        let mut rule = at_content(1, conditions, Vec::new(), None);
+        rule.modifiers.score = score;
+        rule
+    };
+    let (score, of_all) = (|score| scored(score, vec![bob()]), |score| scored(score, Vec::new()));
+    let least = || Condition::Score(3);
     let accept = |conditions, unless| at_content(2, conditions, unless, Some(Action::Accept));
     let refuse = |conditions, unless| at_content(3, conditions, unless, reject("550 5.7.1 no"));
     // Rules, and whether they refuse mail for bob, for joe and bob, and for joe.
@@ -287,6 +326,19 @@ fn nobody_adds_a_recipient_to_get_past_a_rule_for_the_others() {
             [false, true, true],
         ),
         ("trust", vec![trust, refuse(vec![], vec![])], [false, true, true]),
+        ("min_score", vec![score(3), refuse(vec![least()], vec![])], [true, true, false]),
+        (
+            "accept min_score",
+            vec![score(3), accept(vec![least()], vec![]), refuse(vec![], vec![])],
+            [false, true, true],
+        ),
+        ("unless min_score", vec![score(3), refuse(vec![], vec![least()])], [false, true, true]),
+        ("a lower score", vec![of_all(3), score(-2), refuse(vec![least()], vec![])], [false, true, true]),
+        (
+            "a lower score for accept",
+            vec![of_all(3), score(-2), accept(vec![least()], vec![]), refuse(vec![], vec![])],
+            [true, true, false],
+        ),
     ];
     let mail_for = |to: &[&str]| Session {
         to: to.iter().map(|to| Recipient::new(ForwardPath::parse(to, true).unwrap())).collect(),

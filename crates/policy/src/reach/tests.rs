@@ -240,6 +240,14 @@ fn tags_and_trust_that_come_in_between_let_a_rule_be_reached() {
         modifiers: Modifiers { is_trust: true, ..Modifiers::default() },
         ..rule(vec![from(&["a.test"])], None)
     };
+    let score = Rule {
+        modifiers: Modifiers { score: 2, ..Modifiers::default() },
+        ..rule(vec![from(&["a.test"])], None)
+    };
+    let of_score = |least| no(vec![Condition::Score(least)]);
+    assert_eq!(hidden(&[score.clone(), of_score(2), of_score(3)]), Some(vec![1]));
+    assert_eq!(hidden(&[score.clone(), of_score(2), score.clone(), of_score(3)]), None);
+    assert_eq!(hidden(&[score, of_score(3), of_score(2)]), None);
     let users = Rule { audience: Audience::Users, ..no(Vec::new()) };
     assert_eq!(hidden(&[users.clone(), users.clone()]), Some(vec![0]));
     assert_eq!(hidden(&[users.clone(), trust.clone(), users]), None);
@@ -394,6 +402,7 @@ impl World {
         });
         let (mut held, mut tags, mut accepted) = (Held::default(), Vec::new(), Vec::new());
         let (mut trusted_since, mut shared_tags) = (None, Vec::new());
+        let (mut score, mut least_score) = (0, 0);
         let mut answers = Answers::default();
         for stage in Stage::OF_RULES {
             let rounds: Vec<Vec<Recipient>> = match stage {
@@ -401,7 +410,7 @@ impl World {
                 Stage::Content => vec![std::mem::take(&mut accepted)],
                 _ => vec![Vec::new()],
             };
-            let (mut new_tags, mut of_each) = (Vec::new(), Vec::new());
+            let (mut new_tags, mut of_each, mut scores) = (Vec::new(), Vec::new(), Vec::new());
             for to in rounds {
                 if stage == Stage::Rcpt {
                     trusted_since = trusted_since.filter(|since| *since < Stage::Rcpt);
@@ -433,6 +442,8 @@ impl World {
                     header: if stage == Stage::Content { self.header.as_bytes() } else { b"" },
                     tags: &tags,
                     shared_tags: &shared_tags,
+                    score,
+                    least_score,
                     is_trusted: self.is_trusted || login.is_some() || trusted_since.is_some(),
                 };
                 let outcome = loop {
@@ -457,9 +468,12 @@ impl World {
                     continue;
                 }
                 of_each.push(outcome.effects.tags);
+                scores.push(outcome.effects.score);
                 accepted.extend(to);
             }
             tags.extend(new_tags);
+            score += scores.iter().max().unwrap_or(&0);
+            least_score += scores.iter().min().unwrap_or(&0);
             if let Some((first, others)) = of_each.split_first() {
                 shared_tags
                     .extend(first.iter().filter(|tag| others.iter().all(|one| one.contains(tag))).cloned());
@@ -521,6 +535,7 @@ fn condition(kind: u8, choice: usize) -> Condition {
         10 => Condition::Size([100, 5000][choice % 2]),
         11 => Condition::Recipients(choice % 3),
         12 => header(pick(&["Subject", "subject: /x/", "X"])),
+        13 if choice.is_multiple_of(2) => Condition::Score([1, 3, -2][choice % 3]),
         13 => tagged(&[pick(&["t", "u"])]),
         14 => {
             let lists =
@@ -570,8 +585,11 @@ fn any_rule() -> impl Strategy<Value = Rule> {
             };
             let audience = [Audience::Untrusted, Audience::Users, Audience::All][usize::from(audience)];
             let mut modifiers = Modifiers { is_trust: change == 0, ..Modifiers::default() };
-            if change == 1 {
-                modifiers.tags = vec!["t".into()];
+            match change {
+                1 => modifiers.tags = vec!["t".into()],
+                2 => modifiers.score = 2,
+                3 => modifiers.score = -2,
+                _ => {}
             }
             Rule { unless, stage, audience, modifiers, ..rule(conditions, action) }
         },

@@ -11,6 +11,7 @@ mod luser;
 mod networks;
 mod numbers;
 mod routes;
+mod screen;
 mod targets;
 mod transports;
 mod users;
@@ -29,6 +30,7 @@ pub fn convert(main: &[u8], master: &[u8], dir: &str, files: &dyn Files) -> (Dra
     listeners::write(&mut context);
     domains::write(&mut context);
     routes::write(&mut context);
+    screen::write(&mut context);
     restrictions::write(&mut context);
     users::unlisted(&mut context);
     filters::write(&mut context);

@@ -463,7 +463,7 @@ fn one(
 }
 
 /// Returns the lists of `ZONE` or `ZONE=127.0.0.[2..11;14]`: one for each range of the last octet.
-fn dns_lists(argument: &str) -> Option<Vec<String>> {
+pub(super) fn dns_lists(argument: &str) -> Option<Vec<String>> {
     let Some((zone, codes)) = argument.split_once('=') else { return Some(vec![argument.to_owned()]) };
     let (front, last) = codes.rsplit_once('.')?;
     // `2..11` has dots, too.

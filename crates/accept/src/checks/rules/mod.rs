@@ -176,6 +176,7 @@ fn step(view: &View<'_>, memory: &mut Memory, stage: Stage) -> Next {
     }
     let mut facts = facts(view, stage, memory.is_trusted(stage, accepted));
     (facts.tags, facts.shared_tags) = (&tags, &shared_tags);
+    (facts.score, facts.least_score) = memory.scores(stage, accepted);
     let (answers, program) = (&mut memory.answers, &view.rules.settings.rules.program);
     match view.observer {
         Some(observer) => {
@@ -373,6 +374,7 @@ fn finish<'a>(view: View<'a>, memory: &mut Memory, stage: Stage, ruling: Ruling)
         observer.with(crate::observer::Observed::keep);
     }
     memory.add_tags(stage, recipient_index(&view), &effects.tags);
+    memory.add_score(stage, recipient_index(&view), effects.score);
     if effects.is_trusted {
         memory.trust(stage, recipient_index(&view));
     }

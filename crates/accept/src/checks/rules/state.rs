@@ -14,6 +14,12 @@ pub(super) struct Memory {
     pub(super) mail_tags: Vec<Box<str>>,
     /// Of the recipients, by index. A refused one has none.
     pub(super) recipient_tags: Vec<Vec<Box<str>>>,
+    /// What rules of the connection and of the name in EHLO have added to the score.
+    session_scores: Vec<(Stage, i32)>,
+    /// What rules of MAIL have added to it.
+    mail_score: i32,
+    /// What rules of RCPT have added to it for each recipient, by index.
+    recipient_scores: Vec<i32>,
     /// The stage before RCPT at which the client began to count as trusted.
     trusted_since: Option<Stage>,
     /// Each recipient that was judged, by index, and whether a rule of RCPT trusts the client for it.
@@ -26,6 +32,7 @@ impl CheckMemory for Memory {
     /// Forgets everything of a name in EHLO, as a new one does.
     fn begin_hello(&mut self) {
         self.session_tags.retain(|(stage, _)| *stage < Stage::Hello);
+        self.session_scores.retain(|(stage, _)| *stage < Stage::Hello);
         self.forget_trust(Stage::Hello);
         self.begin_transaction();
     }
@@ -35,6 +42,8 @@ impl CheckMemory for Memory {
         self.answers.forget(Scope::Transaction);
         self.mail_tags.clear();
         self.recipient_tags.clear();
+        self.mail_score = 0;
+        self.recipient_scores.clear();
         self.recipient_trust.clear();
         self.forget_trust(Stage::Mail);
         self.instance = self.instance.wrapping_add(1);
@@ -50,6 +59,7 @@ impl Memory {
     pub(super) fn begin_recipient(&mut self, index: usize) {
         self.answers.forget(Scope::Recipient);
         self.recipient_tags.truncate(index);
+        self.recipient_scores.truncate(index);
         self.recipient_trust.retain(|(other, _)| *other < index);
         self.recipient_trust.push((index, false));
     }
@@ -92,6 +102,33 @@ impl Memory {
             tags.extend(first.iter().filter(|tag| others.iter().all(|tags| tags.contains(tag))).cloned());
         }
         tags
+    }
+
+    /// The score that a stage sees: the highest and the lowest one, since the content has those of the first `accepted` recipients.
+    pub(super) fn scores(&self, stage: Stage, accepted: usize) -> (i32, i32) {
+        let before =
+            self.session_scores.iter().map(|(_, score)| *score).fold(self.mail_score, i32::saturating_add);
+        let accepted = if stage == Stage::Content { accepted } else { 0 };
+        // Those behind the last one that a rule has scored have none.
+        let of = |index| self.recipient_scores.get(index).copied().unwrap_or(0);
+        let total = |score: Option<i32>| before.saturating_add(score.unwrap_or(0));
+        (total((0..accepted).map(of).max()), total((0..accepted).map(of).min()))
+    }
+
+    /// Notes what rules of a stage have added to the score.
+    pub(super) fn add_score(&mut self, stage: Stage, recipient: usize, score: i32) {
+        if score == 0 {
+            return;
+        }
+        match stage {
+            Stage::Connect | Stage::Hello => self.session_scores.push((stage, score)),
+            Stage::Mail => self.mail_score = score,
+            Stage::Rcpt => {
+                self.recipient_scores.resize(recipient + 1, 0);
+                self.recipient_scores[recipient] = score;
+            }
+            _ => {}
+        }
     }
 
     /// Notes tags that rules of a stage have set.

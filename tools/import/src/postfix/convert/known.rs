@@ -109,7 +109,7 @@ const NAMES: &Meanings = &[
         "smtpd_upstream_proxy_protocol postscreen_upstream_proxy_protocol",
         Matters(Effect::Refused, NO_BALANCER),
     ),
-    ("postscreen_dnsbl_sites postscreen_access_list", Matters(Effect::Taken, NO_SCREEN)),
+    ("postscreen_access_list", Matters(Effect::Taken, NO_SCREEN)),
     ("smtpd_policy_service_timeout", Note("timeout in [policy_service.NAME]")),
     ("smtpd_policy_service_default_action", Note("on_failure in [policy_service.NAME]")),
     ("smtpd_milter_maps", Matters(Effect::Taken, "`for` in [filter.NAME] says whose mail a filter sees")),

@@ -45,6 +45,32 @@ fn a_login_of_the_smarthost_is_a_secret_beside_the_configuration() {
 }
 
 #[test]
+fn lists_of_postscreen_have_their_weights() {
+    let of = |more: &str, master: &[u8]| {
+        let main = format!(
+            "postscreen_dnsbl_sites = zen.example=127.0.0.[2..11]*3, bl.example*2\n good.example*-4\n{more}"
+        );
+        let (draft, report) = convert(main.as_bytes(), master, "/etc/postfix", &MemoryFiles(&[]));
+        (draft.as_toml(), report.to_string())
+    };
+    let master = b"smtp inet n - y - 1 postscreen\nsmtpd pass - - y - - smtpd\n";
+    let (toml, report) = of("postscreen_dnsbl_threshold = 3\npostscreen_dnsbl_action = enforce\n", master);
+    for lines in [
+        "dns_list = [\"zen.example=127.0.0.2-11\"]\nscore = 3\n",
+        "dns_list = [\"bl.example\"]\nscore = 2\n",
+        "dns_list = [\"good.example\"]\nscore = -4\n",
+        "min_score = 3\nreject = ",
+    ] {
+        assert!(toml.contains(lines), "{lines}: {toml}");
+    }
+    assert!(!report.contains("postscreen_dnsbl"), "{report}");
+    for (more, master) in [("", &master[..]), ("postscreen_dnsbl_action = enforce\n", MASTER)] {
+        let (toml, report) = of(more, master);
+        assert!(!toml.contains("score") && report.contains("refuse nobody here"), "{toml} {report}");
+    }
+}
+
+#[test]
 fn nothing_is_dropped_silently() {
     let (_, report) = converted(
         "content_filter = smtp-amavis:[127.0.0.1]:10024\nmy_hubs = a\nrelayhost = $my_hubs\ntypo_here = 1\nno parameter\nsmtpd_milters = inet:x:1\nmilter_default_action = accept\n",
@@ -640,7 +666,7 @@ fn what_differs_is_told_with_its_setting() {
         ("smtpd_reject_unlisted_sender = yes", "accepted"),
         ("smtpd_reject_unlisted_recipient = no", "refused"),
         ("mailbox_size_limit = 1000", "accepted"),
-        ("postscreen_dnsbl_sites = bl.example", "accepted"),
+        ("postscreen_access_list = permit_mynetworks, cidr:/etc/postfix/clients", "accepted"),
         ("disable_dns_lookups = yes", "rerouted"),
         ("myorigin = other.example", "rerouted"),
         ("fallback_transport = smtp:[10.0.0.1]", "rerouted"),
