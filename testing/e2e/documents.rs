@@ -10,7 +10,7 @@ use crate::{
         sink::{Received, Sink},
         until,
     },
-    examples::{LISTENERS, OUTSIDE, STRANGER, USER, folder, rspamd, sink, start},
+    examples::{LISTENERS, OUTSIDE, STRANGER, USER, folder, hook, rspamd, sink, start},
     migration::{machine::Machine, world::is_inside},
 };
 use std::{
@@ -121,6 +121,7 @@ const FILES: &[(&str, &str)] = &[
     ("isp.secret", "secret\n"),
     ("mysql.secret", "secret\n"),
     ("ldap.secret", "s3cret\n"),
+    ("hook.secret", "of both\n"),
     ("oauth.secret", "secret\n"),
     ("acme.key", "c2VjcmV0IG9mIHRoZSBhY2NvdW50\n"),
     ("texts/en.txt", "[failed]\nSubject: Your mail came back\n\n{recipients}\n"),
@@ -401,7 +402,9 @@ fn machine_of(world: &World, text: &str) -> Option<Machine> {
 fn try_example(world: &World, example: &Example, servers: &[(&str, String)]) -> Option<Vec<String>> {
     let text = whole(&example.text, servers);
     let machine = machine_of(world, &text)?;
-    let _rspamd = if text.contains("127.0.0.1:11332") { Some(rspamd(&machine)?) } else { None };
+    let _rspamd = if text.contains("127.0.0.1:1133") { Some(rspamd(&machine, "")?) } else { None };
+    let asks_hook = text.contains("127.0.0.1:8080/mail");
+    let _hook = if asks_hook { Some(hook(8080, &machine.etc("postrider/hook.secret"))?) } else { None };
     let mut check = machine.tree.command(BINARY);
     check.args(["config", "check", "--config", "/etc/postrider/postrider.toml"]);
     let checked = check.output().unwrap();

@@ -267,7 +267,7 @@ fn the_example_with_mariadb_has_the_users_of_its_tables_and_rspamd() {
     machine.write("postrider/mysql.secret", "of postrider\n");
     let Some(database) = tables(&machine) else { return };
     let Some(_dovecot) = dovecot_with_tables(&machine) else { return };
-    let Some(_rspamd) = rspamd(&machine) else { return };
+    let Some(_rspamd) = rspamd(&machine, "") else { return };
     let running = start(&machine, OUTSIDE);
     for to in ["jane@example.com", "postmaster@example.com", "Jane@Example.ORG", "whoever@catch.example"] {
         accepted(STRANGER, OUTSIDE, "x@far.example", to);
@@ -293,7 +293,7 @@ fn the_example_with_mariadb_has_the_users_of_its_tables_and_rspamd() {
 }
 
 /// What rspamd takes for spam wherever it stands.
-const GTUBE: &str = "XJS*C4JDBQADN1.NSBN3*2IDNEN*GTUBE-STANDARD-ANTI-UBE-TEST-EMAIL*C.34X";
+pub(crate) const GTUBE: &str = "XJS*C4JDBQADN1.NSBN3*2IDNEN*GTUBE-STANDARD-ANTI-UBE-TEST-EMAIL*C.34X";
 
 /// MariaDB with the tables of the example, and users of them.
 fn tables(machine: &Machine) -> Option<MariaDb> {
@@ -345,8 +345,17 @@ fn dovecot_with_tables(machine: &Machine) -> Option<servers::Running> {
     start_dovecot(machine, "")
 }
 
-/// Starts rspamd with the configuration of its package; `None` if it is not installed.
-pub(crate) fn rspamd(machine: &Machine) -> Option<servers::Running> {
+/// Starts the hook of the examples; `None` without Python.
+pub(crate) fn hook(port: u16, secret: &Path) -> Option<servers::Running> {
+    let mut python = program("python3")?;
+    python.arg(folder("hook").join("hook.py")).arg(port.to_string()).arg(secret);
+    let running = servers::Running(python.spawn().unwrap());
+    until("the hook listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    Some(running)
+}
+
+/// Starts rspamd with the configuration of its package, and with rules in Lua; `None` if it is not installed.
+pub(crate) fn rspamd(machine: &Machine, rules: &str) -> Option<servers::Running> {
     let program = "/usr/bin/rspamd";
     if !machine.tree.command("test").args(["-x", program]).status().unwrap().success() {
         println!("SKIPPED: rspamd is not installed");
@@ -357,6 +366,7 @@ pub(crate) fn rspamd(machine: &Machine) -> Option<servers::Running> {
     let from = unpacked.unwrap_or_else(|| "/etc/rspamd".into());
     let copied = Command::new("cp").arg("-r").arg(from).arg(machine.etc("rspamd")).status().unwrap();
     assert!(copied.success());
+    machine.write("rspamd/rspamd.local.lua", rules);
     for name in ["lib/rspamd", "log/rspamd"] {
         fs::create_dir_all(machine.var(name)).unwrap();
     }

@@ -1,6 +1,7 @@
 //! Filters that speak the milter protocol: the daemon next to Debian's Postfix with a filter on Debian's libmilter, and filters that
 //! fail.
 
+mod asked;
 mod cases;
 mod failing;
 mod fake;

@@ -108,7 +108,7 @@ impl AcceptConfig {
             checks.push(Box::new(Copies));
         }
         checks.extend(Signatures::new(&settings)?.map(boxed));
-        let pipeline = Pipeline::new(checks, Filters::new(&settings));
+        let pipeline = Pipeline::new(checks, Filters::new(&settings)?);
         Ok(Self {
             settings,
             reports,

@@ -17,6 +17,7 @@ pub use authentication::ask_dns;
 pub(crate) use copies::Copies;
 pub(crate) use existence::KnownToNextHop;
 pub(crate) use filters::Filters;
+pub use filters::reach_hook;
 pub(crate) use greylist::Greylisted;
 pub(crate) use rules::RuleCheck;
 pub(crate) use sign::Signatures;

@@ -18,6 +18,7 @@ pub mod decisions;
 pub mod expansion;
 mod findings;
 mod forward;
+mod http_peer;
 mod intake;
 mod latency;
 mod log;
@@ -38,7 +39,7 @@ pub mod verp;
 
 pub use accept_config::{AcceptConfig, Surroundings, maps, policy};
 pub use acceptor::{Acceptor, CHUNK_BYTES, KEPT_SHARE, NotReplaced, Replacement, SessionContext, unreadable};
-pub use checks::{Addresses, ask_dns};
+pub use checks::{Addresses, ask_dns, reach_hook};
 pub use forward::ForwardFiles;
 pub use intake::Intake;
 pub use latency::LatencyCounter;

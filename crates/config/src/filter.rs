@@ -1,13 +1,16 @@
 //! `[filter.NAME]`: programs that judge and change mail while it is accepted.
 
 use crate::{
+    oauth::{HttpServer, HttpUrl},
+    route::SecretSource,
     rules::OnFailure,
     section::{Reading, section},
+    units::ByteSize,
     value::MapServer,
 };
 use maps::Server;
 use policy::Audience;
-use std::time::Duration;
+use std::{fmt, ops::Range, path::PathBuf, time::Duration};
 use toml::de::DeTable;
 
 /// Clients wait for the answer, and hear 451 after 30 seconds at MAIL and RCPT.
@@ -16,13 +19,26 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(25);
 const CONTENT_TIMEOUT_MAX: Duration = Duration::from_mins(9);
 
 section! {
-    /// A filter that speaks Sendmail's milter protocol: rspamd, OpenDKIM, ClamAV's and SpamAssassin's milters. Filters are asked in the
-    /// order of the file, when all rules have accepted: at MAIL, at each RCPT, and at the content, where each sees what the one
-    /// before has changed. Signatures of `[[sign]]` are added after them. A filter may refuse, discard or hold (quarantine) a message, change its
-    /// header and body, its sender and its recipients.
+    /// A filter that speaks Sendmail's milter protocol (rspamd, OpenDKIM, ClamAV's and SpamAssassin's milters), rspamd over HTTP, or an
+    /// HTTP hook of your own. Filters are asked in the order of the file, when all rules have accepted: at MAIL, at each RCPT,
+    /// and at the content, where each sees what the one before has changed. rspamd over HTTP and hooks are asked at the content only.
+    /// Signatures of `[[sign]]` are added after them. A filter may refuse, discard or hold (quarantine) a message, change its
+    /// header, its sender and its recipients; a milter may change its body, too.
     pub(crate) FilterKeys = "filter" named {
-        /// Where the filter listens: `unix:/path` or `host:port`.
+        /// Where a milter listens: `unix:/path` or `host:port`. A filter has one of `milter`, `rspamd` and `hook`.
         milter: Option<MapServer> = "",
+        /// Where a worker of rspamd (`normal`) listens, which is asked over HTTP (`/checkv2`): `unix:/path` or `host:port`.
+        rspamd: Option<MapServer> = "",
+        /// The URL of an HTTP hook, which gets each message as JSON: `https://`, or a server on this machine by
+        /// `http://127.0.0.1` or `unix:/path`.
+        hook: Option<HttpUrl> = "",
+        /// The secret by which a hook knows that this server asks (HMAC with SHA-256): `file:FILE`, `credential:NAME` for a systemd
+        /// credential, or `env:NAME`. It is required for `https://`.
+        secret: Option<SecretSource> = "",
+        /// PEM file with the certification authorities to trust for a hook by `https://`. Without this key, Mozilla's are used.
+        ca_file: Option<PathBuf> = "",
+        /// The first octets of a message that a hook gets; `0` for the header alone. `is_complete` in the request says whether that is all. At most 32MiB.
+        max_content: ByteSize = "\"1MiB\"",
         /// The clients whose mail it sees: `all`, `untrusted` (neither in `relay.networks` nor logged in), or `users` (the others).
         r#for: Audience = "\"all\"",
         /// Whether it also sees the mail of programs on this machine (`sendmail`).
@@ -41,8 +57,8 @@ section! {
 pub struct Filter {
     /// The name of the section.
     pub name: String,
-    /// Where it listens.
-    pub milter: Server,
+    /// What it speaks, and where it listens.
+    pub server: FilterServer,
     /// The clients whose mail it sees.
     pub audience: Audience,
     /// True if it sees mail of local programs.
@@ -55,7 +71,108 @@ pub struct Filter {
     pub passes_on_failure: bool,
 }
 
+/// What a filter speaks, and where it listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FilterServer {
+    /// The milter protocol.
+    Milter(Server),
+    /// rspamd's protocol over HTTP.
+    Rspamd(Server),
+    /// JSON over HTTP.
+    Hook(Hook),
+}
+
+/// An HTTP hook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hook {
+    /// Where messages are sent.
+    pub url: HttpUrl,
+    /// By which requests are signed.
+    pub secret: Option<SecretSource>,
+    /// Authorities that are trusted in place of Mozilla's.
+    pub ca_file: Option<PathBuf>,
+    /// Octets of a message that it gets; 0 for the header alone.
+    pub content_max_bytes: u64,
+}
+
+impl fmt::Display for FilterServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Milter(server) | Self::Rspamd(server) => server.fmt(f),
+            Self::Hook(hook) => hook.url.fmt(f),
+        }
+    }
+}
+
+/// A whole message is in memory while a hook is asked.
+const HOOK_CONTENT_MAX_BYTES: u64 = 32 << 20;
+
+const ONE_SERVER: &str = "milter = \"unix:/run/rspamd/milter.sock\", rspamd = \"127.0.0.1:11333\" or hook = \"http://127.0.0.1:8080/mail\"";
+
 impl Reading<'_> {
+    /// Returns the server of a filter. What is wrong is reported.
+    fn filter_server(
+        &mut self,
+        name: &str,
+        keys: FilterKeys,
+        table: &DeTable<'_>,
+        span: Range<usize>,
+    ) -> Option<FilterServer> {
+        let named = |key: &str| table.get_key_value(key).map(|(key, _)| key.span());
+        let given: Vec<&str> =
+            ["milter", "rspamd", "hook"].into_iter().filter(|key| table.contains_key(*key)).collect();
+        match given[..] {
+            [] => {
+                self.missing(span, "milter", ONE_SERVER);
+                return None;
+            }
+            [_] => {}
+            [first, second, ..] => {
+                let what = format!("`{second}` and `{first}` contradict each other");
+                let at = named(second).unwrap_or(span);
+                self.cx.problem(
+                    at,
+                    what,
+                    "a filter speaks one protocol",
+                    format!("keep one of {ONE_SERVER}"),
+                );
+                return None;
+            }
+        }
+        for key in ["secret", "ca_file", "max_content"] {
+            if let (Some(at), false) = (named(key), table.contains_key("hook")) {
+                let what = format!("`filter.{name}.{key}` is not for `{}`", given[0]);
+                self.cx.problem(at, what, "without effect", format!("remove `{key}`; it belongs to `hook`"));
+            }
+        }
+        if let Some(server) = keys.milter {
+            return Some(FilterServer::Milter(server.0));
+        }
+        if let Some(server) = keys.rspamd {
+            return Some(FilterServer::Rspamd(server.0));
+        }
+        let url = keys.hook?;
+        if matches!(url.server, HttpServer::Https(_)) && !table.contains_key("secret") {
+            self.missing(named("hook").unwrap_or(span), "secret", "secret = \"file:hook.secret\"");
+        }
+        if keys.max_content.0 > HOOK_CONTENT_MAX_BYTES {
+            let at = named("max_content").unwrap_or(0..0);
+            let what = format!("`filter.{name}.max_content` must be from 0 to 32MiB");
+            self.cx.problem(
+                at,
+                what,
+                "",
+                "write \"32MiB\" at most: this much of a message is in memory".to_owned(),
+            );
+        }
+        Some(FilterServer::Hook(Hook {
+            url,
+            secret: keys.secret,
+            ca_file: keys.ca_file,
+            content_max_bytes: keys.max_content.0,
+        }))
+    }
+
     /// Reads `[filter.NAME]`, in the order of the file.
     pub(crate) fn filters(&mut self, root: &DeTable<'_>) -> Vec<Filter> {
         let mut sections: Vec<_> = self.table(root, "filter").into_iter().flatten().collect();
@@ -76,20 +193,18 @@ impl Reading<'_> {
                     self.cx.problem(of_key, what, "", help);
                 }
             }
-            let Some(milter) = keys.milter else {
-                if !table.contains_key("milter") {
-                    self.missing(span, "milter", "milter = \"unix:/run/rspamd/milter.sock\"");
-                }
-                continue;
-            };
+            let (audience, is_local) = (keys.r#for, keys.local);
+            let (timeout, content_timeout) = (keys.timeout, keys.content_timeout);
+            let passes_on_failure = keys.on_failure == OnFailure::Pass;
+            let Some(server) = self.filter_server(&name, keys, table, span) else { continue };
             filters.push(Filter {
                 name,
-                milter: milter.0,
-                audience: keys.r#for,
-                is_local: keys.local,
-                timeout: keys.timeout,
-                content_timeout: keys.content_timeout,
-                passes_on_failure: keys.on_failure == OnFailure::Pass,
+                server,
+                audience,
+                is_local,
+                timeout,
+                content_timeout,
+                passes_on_failure,
             });
         }
         filters

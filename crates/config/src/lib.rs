@@ -66,7 +66,7 @@ pub use choice::{
 };
 pub use domain::DomainPattern;
 pub use extensions::Extensions;
-pub use filter::Filter;
+pub use filter::{Filter, FilterServer, Hook};
 pub use group::{OwnSpool, QueueGroup};
 pub use json_schema::json_schema;
 pub use last_good::{keep_last_good, last_good};
@@ -78,7 +78,7 @@ pub use load::{Loaded, Purpose, load, load_built_in, load_with_origins, machine_
 pub use log::Log;
 pub use metrics::Metrics;
 pub use notifications::{LanguageCode, TextsError};
-pub use oauth::{HttpServer, IntrospectionUrl, MetadataUrl, OAuth};
+pub use oauth::{HttpServer, HttpUrl, MetadataUrl, OAuth};
 pub use problem::{Code, Problem, Problems};
 pub use process::Process;
 pub use reload::{Reloaded, reload};

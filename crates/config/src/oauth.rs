@@ -20,7 +20,7 @@ section! {
     pub OAuth = "oauth" {
         /// The URL of the introspection endpoint: `https://`, or a server on this machine by `http://127.0.0.1` or
         /// `unix:/path` (HTTP over a Unix socket). Without this key, there are no logins by token.
-        introspection: Option<IntrospectionUrl> = "",
+        introspection: Option<HttpUrl> = "",
         /// The name by which the authorization server knows this server, sent with `client_secret` as HTTP Basic
         /// authorization.
         client_id: Option<Word> = "",
@@ -42,16 +42,16 @@ section! {
     }
 }
 
-/// The place where tokens are introspected.
+/// A resource that is asked by HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IntrospectionUrl {
-    /// The server that tokens are sent to.
+pub struct HttpUrl {
+    /// The server that is asked.
     pub server: HttpServer,
     /// Path and query of the request.
     pub target: String,
 }
 
-/// A server of HTTP that tokens may be sent to.
+/// A server of HTTP to which secrets may be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HttpServer {
     /// `https://host:port`.
@@ -62,7 +62,7 @@ pub enum HttpServer {
     Unix(PathBuf),
 }
 
-impl fmt::Display for IntrospectionUrl {
+impl fmt::Display for HttpUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.server {
             HttpServer::Https(host) => write!(f, "https://{host}{}", self.target),
@@ -73,25 +73,25 @@ impl fmt::Display for IntrospectionUrl {
 }
 
 text_value!(
-    IntrospectionUrl,
+    HttpUrl,
     "an HTTP URL",
-    "\"https://id.example.com/introspect\", \"http://127.0.0.1:8080/introspect\" or \"unix:/run/verifier.sock\"",
+    "\"https://host.example.com/path\", \"http://127.0.0.1:8080/path\" or \"unix:/run/server.sock\"",
     parse,
-    IntrospectionUrl::to_string
+    HttpUrl::to_string
 );
 
-fn parse(text: &str, base: &Path) -> Result<IntrospectionUrl, (String, Option<String>)> {
+fn parse(text: &str, base: &Path) -> Result<HttpUrl, (String, Option<String>)> {
     let bad = |label: &str| Err((label.to_owned(), None));
     if let Some(path) = text.strip_prefix("unix:") {
         let path = parse_unix_path(path, base).map_err(|label| (label.to_owned(), None))?;
-        return Ok(IntrospectionUrl { server: HttpServer::Unix(path), target: "/".to_owned() });
+        return Ok(HttpUrl { server: HttpServer::Unix(path), target: "/".to_owned() });
     }
     let Some((scheme @ ("http" | "https"), rest)) = text.split_once("://") else {
         return bad("not such an address");
     };
     let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     if authority.contains('@') {
-        return bad("has a user name in it: write `client_id` and `client_secret`");
+        return bad("has a user name in it, which is not sent");
     }
     if !target.bytes().all(|b| b.is_ascii_graphic()) || target.contains('#') {
         return bad("has a character that is not allowed there");
@@ -106,10 +106,10 @@ fn parse(text: &str, base: &Path) -> Result<IntrospectionUrl, (String, Option<St
     let server = match scheme {
         "https" => HttpServer::Https(host),
         _ if is_loopback => HttpServer::Loopback(host),
-        _ => return bad("tokens would leave this machine in clear text: write \"https://\""),
+        _ => return bad("what is sent would leave this machine in clear text: write \"https://\""),
     };
     let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
-    Ok(IntrospectionUrl { server, target })
+    Ok(HttpUrl { server, target })
 }
 
 /// The address of the metadata of an authorization server, for clients.
@@ -146,11 +146,11 @@ mod tests {
             assert_eq!(read(text).map(|url| url.to_string()), Ok(shown.to_owned()));
         }
         for (bad, label) in [
-            ("http://id.example.com/x", "tokens would leave this machine in clear text: write \"https://\""),
             (
-                "https://me:secret@id.example.com/",
-                "has a user name in it: write `client_id` and `client_secret`",
+                "http://id.example.com/x",
+                "what is sent would leave this machine in clear text: write \"https://\"",
             ),
+            ("https://me:secret@id.example.com/", "has a user name in it, which is not sent"),
             ("id.example.com", "not such an address"),
             ("ftp://id.example.com", "not such an address"),
             ("https://id.example.com/a b", "has a character that is not allowed there"),

@@ -8,7 +8,7 @@ use crate::{
     dns::Dns,
     domain::DomainPattern,
     extensions::Extensions,
-    filter::Filter,
+    filter::{Filter, FilterServer, Hook},
     group::QueueGroup,
     history::History,
     listen_address::{ListenAddress, ListenAt},
@@ -107,6 +107,14 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The HTTP hooks among the filters.
+    pub fn hooks(&self) -> impl Iterator<Item = &Hook> {
+        self.filters.iter().filter_map(|filter| match &filter.server {
+            FilterServer::Hook(hook) => Some(hook),
+            FilterServer::Milter(_) | FilterServer::Rspamd(_) => None,
+        })
+    }
+
     /// All references to maps, each with its key.
     pub fn map_references(&self) -> impl Iterator<Item = (&str, &Reference)> {
         let senders = self.auth.senders.iter().map(|map| ("auth.senders", map));

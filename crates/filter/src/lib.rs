@@ -1,13 +1,21 @@
 //! Conversations with mail filters over sockets: [`milter`] says what is written and what was read, and here it is written and read,
-//! in time.
+//! in time. Filters that speak HTTP are asked once about each message: [`rspamd`] and [`hook`] say what is asked, and what
+//! an answer means.
+
+pub mod hook;
+mod question;
+pub mod rspamd;
+mod transaction;
 
 use maps::{Connection, Server};
 use milter::{Command, Edit, Event, Expect, Macro, Offer, ProtocolError, SendError, Session, Stage, Verdict};
+pub use question::{ANSWER_MAX_BYTES, Pieces, ask_rspamd, ok, pieces, ping_rspamd};
 use std::{fmt, io, time::Duration};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     time::{Instant, timeout, timeout_at},
 };
+pub use transaction::Transaction;
 
 /// Output that waits for a command that is answered.
 const OUTPUT_MAX_BYTES: usize = 256 * 1024;
@@ -29,6 +37,10 @@ pub enum Failure {
     Send(SendError),
     /// The body that it put in the place of the message's is longer than this server takes, in octets.
     TooLarge(usize),
+    /// It did not answer in the time that a message has.
+    Late,
+    /// A filter that is asked by HTTP gave no answer that means anything, in words.
+    Http(String),
 }
 
 impl fmt::Display for Failure {
@@ -39,6 +51,8 @@ impl fmt::Display for Failure {
             Self::TimedOut(time) => write!(f, "no answer in {time:?}"),
             Self::Protocol(error) => error.fmt(f),
             Self::Send(error) => error.fmt(f),
+            Self::Late => f.write_str("no answer in `content_timeout`"),
+            Self::Http(why) => f.write_str(why),
             Self::TooLarge(bytes) => {
                 write!(f, "its new body is longer than {bytes} octets (limits.max_message_size)")
             }

@@ -102,6 +102,76 @@ pub enum Edit {
     },
 }
 
+/// Changes and replies that another protocol than milter asks for, checked in the same way. The error says what is wrong.
+impl Edit {
+    /// Adds a header field below all others.
+    ///
+    /// # Errors
+    /// It is not a header field.
+    pub fn adding(name: &str, value: &str) -> Result<Self, &'static str> {
+        let (name, value) = (field_name(name.as_bytes())?, field_value(value.as_bytes(), false)?);
+        Ok(Self::AddHeader { name, value })
+    }
+
+    /// Inserts a header field below so many others.
+    ///
+    /// # Errors
+    /// It is not a header field.
+    pub fn inserting(index: u32, name: &str, value: &str) -> Result<Self, &'static str> {
+        let (name, value) = (field_name(name.as_bytes())?, field_value(value.as_bytes(), false)?);
+        Ok(Self::InsertHeader { index, name, value })
+    }
+
+    /// Changes the field of this name and number, from 1; without a value, removes it.
+    ///
+    /// # Errors
+    /// It is not a header field.
+    pub fn changing(index: u32, name: &str, value: Option<&str>) -> Result<Self, &'static str> {
+        let value = value.map(|value| field_value(value.as_bytes(), false)).transpose()?;
+        Ok(Self::ChangeHeader { index: index.max(1), name: field_name(name.as_bytes())?, value })
+    }
+
+    /// Replaces the sender; an empty one is `<>`.
+    ///
+    /// # Errors
+    /// It has a control character.
+    pub fn from(sender: &str) -> Result<Self, &'static str> {
+        Ok(Self::ChangeSender { sender: address(sender.as_bytes())?, parameters: None })
+    }
+
+    /// Adds a recipient.
+    ///
+    /// # Errors
+    /// It is empty, or has a control character.
+    pub fn to(to: &str) -> Result<Self, &'static str> {
+        Ok(Self::AddRecipient { recipient: recipient(to.as_bytes())?, parameters: None })
+    }
+
+    /// Removes a recipient.
+    ///
+    /// # Errors
+    /// It is empty, or has a control character.
+    pub fn not_to(to: &str) -> Result<Self, &'static str> {
+        Ok(Self::DeleteRecipient { recipient: recipient(to.as_bytes())? })
+    }
+
+    /// Holds the message.
+    pub fn holding(reason: &str) -> Self {
+        let seen = |c| if mail::is_invisible(c) { '?' } else { c };
+        Self::Quarantine { reason: reason.chars().map(seen).collect() }
+    }
+}
+
+impl Verdict {
+    /// Refuses with a reply such as `550 5.7.1 not here`.
+    ///
+    /// # Errors
+    /// It is not a reply of 4yz or 5yz.
+    pub fn replying(text: &str) -> Result<Self, &'static str> {
+        reply::parse(text.replace('%', "%%").as_bytes()).map(Self::Reply)
+    }
+}
+
 /// The name of an answer in Sendmail's documents.
 pub(crate) const fn name_of(answer: u8) -> &'static str {
     match answer {
@@ -222,11 +292,7 @@ fn edit(packet: Packet, keeps_space: bool) -> Result<Edit, Fault> {
             Edit::AddRecipient { recipient, parameters: parameters(&mut data)? }
         }
         b'-' => Edit::DeleteRecipient { recipient: recipient(data.string()?)? },
-        _ => {
-            let reason = String::from_utf8_lossy(data.string()?);
-            let seen = |c| if mail::is_invisible(c) { '?' } else { c };
-            Edit::Quarantine { reason: reason.chars().map(seen).collect() }
-        }
+        _ => Edit::holding(&String::from_utf8_lossy(data.string()?)),
     };
     data.end()?;
     Ok(edit)
@@ -245,6 +311,7 @@ fn field_value(value: &[u8], keeps_space: bool) -> Result<Box<[u8]>, Fault> {
     for (at, byte) in value.iter().enumerate() {
         let next = value.get(at + 1);
         match byte {
+            b'\0' => return Err("a NUL in a field value"),
             b'\r' if next != Some(&b'\n') => return Err("a bare CR in a field value"),
             b'\n' if !matches!(next, Some(b' ' | b'\t')) => {
                 return Err("a line break in a field value is followed by neither space nor tab");

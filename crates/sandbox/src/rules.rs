@@ -1,6 +1,6 @@
 //! The files and TCP ports that a configuration needs.
 
-use config::{HttpServer, MappedHop, SecretSource, Settings, Target, UserStore};
+use config::{FilterServer, HttpServer, HttpUrl, MappedHop, SecretSource, Settings, Target, UserStore};
 use mail::{HostPort, LmtpServer};
 use maps::{Kind, Reference, SecretPlace, Server, Source, Trust, text::TextTable};
 use std::{
@@ -152,6 +152,10 @@ impl Rules {
         s.routes.iter().filter_map(|route| route.login.as_ref()).for_each(|login| self.secret(&login.secret));
         s.oauth.client_secret.iter().for_each(|secret| self.secret(secret));
         s.oauth.ca_file.iter().for_each(|file| self.readable(file));
+        for hook in s.hooks() {
+            hook.secret.iter().for_each(|secret| self.secret(secret));
+            hook.ca_file.iter().for_each(|file| self.readable(file));
+        }
         self.read.extend(s.notifications.templates.clone());
         // With its folder, and so with conf.d in it.
         source.into_iter().for_each(|file| self.readable(file));
@@ -199,7 +203,18 @@ impl Rules {
             }
         }
         s.rules.services.iter().for_each(|service| self.server(&service.address));
-        s.filters.iter().for_each(|filter| self.server(&filter.milter));
+        for filter in &s.filters {
+            match &filter.server {
+                FilterServer::Milter(server) | FilterServer::Rspamd(server) => self.server(server),
+                FilterServer::Hook(hook) => self.http_server(&hook.url),
+            }
+        }
+    }
+
+    fn http_server(&mut self, url: &HttpUrl) {
+        if let HttpServer::Https(host) | HttpServer::Loopback(host) = &url.server {
+            self.connect.insert(host.port);
+        }
     }
 
     fn server(&mut self, server: &Server) {
@@ -224,11 +239,7 @@ impl Rules {
             }
             self.connect.extend(route.next_hop_maps().iter().flat_map(mapped_ports));
         }
-        if let Some(url) = &s.oauth.introspection
-            && let HttpServer::Https(host) | HttpServer::Loopback(host) = &url.server
-        {
-            self.connect.insert(host.port);
-        }
+        s.oauth.introspection.iter().for_each(|url| self.http_server(url));
         // Listeners that a reload adds again, or adds where mail servers have them.
         self.bind
             .extend(s.listen.iter().filter_map(|listen| listen.address.ip()).map(|address| address.port()));

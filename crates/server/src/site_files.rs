@@ -76,12 +76,14 @@ pub fn site_files(settings: &Settings, source: Option<&Path>) -> Vec<SiteFile> {
         [&tls.certificate, &tls.next_hop_certificate, &tls.client_ca_file].into_iter().flatten();
     found.add_all(certificates.chain(chains), FileUse::Certificates);
     let authorities = tls.ca_file.iter().chain(&settings.oauth.ca_file).chain(&settings.acme.ca_file);
+    let authorities = authorities.chain(settings.hooks().filter_map(|hook| hook.ca_file.as_ref()));
     found.add_all(authorities, FileUse::Authorities);
     found.add_all(tls.key.iter().chain(&tls.next_hop_key).chain(keys), FileUse::Key);
     found.add_all(settings.sign.iter().filter_map(config::Sign::file), FileUse::Secret);
     let logins = settings.routes.iter().filter_map(|route| route.login.as_ref());
     let secrets = logins.map(|login| &login.secret).chain(&settings.oauth.client_secret);
     let secrets = secrets.chain(&settings.acme.external_key);
+    let secrets = secrets.chain(settings.hooks().filter_map(|hook| hook.secret.as_ref()));
     found.add_all(secrets.filter_map(file_of), FileUse::Secret);
     if let Some(UserStore::Passwd(file)) = &auth.users {
         found.add(file, FileUse::Users);

@@ -47,7 +47,7 @@ const REPEATED: &[u8] = b"Received: from far\r\n\tby near\r\nX-A: 1\r\nSubject: 
 const TO: &[&str] = &["b@b.test", "c@b.test"];
 
 /// Content of every shape, which the filter leaves alone or adds a field to.
-fn shapes() -> Vec<(&'static str, Vec<u8>)> {
+pub(super) fn shapes() -> Vec<(&'static str, Vec<u8>)> {
     let lines = |count: usize| {
         let mut content = b"Subject: large\r\n\r\n".to_vec();
         (0..count).for_each(|number| content.extend(format!("line {number} of many\r\n").bytes()));

@@ -102,7 +102,7 @@ fn arrived(sink: &Sink) -> Vec<String> {
     named.collect()
 }
 
-fn without_trace(content: &[u8]) -> Vec<u8> {
+pub(super) fn without_trace(content: &[u8]) -> Vec<u8> {
     let mut scanner = ContentScanner::default();
     scanner.scan(content);
     let (header, body) = content.split_at(scanner.final_header_bytes());

@@ -24,7 +24,7 @@ pub use self::dns::dns_answers;
 pub use self::history::history_segment;
 pub use self::limits::limit_files;
 pub use self::maps::{alias_targets, aliases_file, cdb_file, map_files, socketmap_reply};
-pub use self::milter::milter_answers;
+pub use self::milter::{hook_answer, milter_answers, rspamd_answer};
 pub use client::{client_conversation, client_replies, client_session};
 pub use directories::{spool_envelope, spool_intent, spool_totals};
 pub use engine::engine_events;

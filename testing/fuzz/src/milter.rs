@@ -66,6 +66,28 @@ pub fn milter_answers(bytes: &[u8]) {
     packets(&out);
 }
 
+/// An answer of rspamd over HTTP: what it asks for is what a milter could ask for.
+pub fn rspamd_answer(bytes: &[u8]) {
+    check_judged(filter::rspamd::read_answer(bytes, &names()));
+}
+
+/// An answer of an HTTP hook, in the same way.
+pub fn hook_answer(bytes: &[u8]) {
+    check_judged(filter::hook::read_answer(bytes, &names()));
+}
+
+/// The fields of the message that was shown.
+fn names() -> Vec<Vec<u8>> {
+    ["Received", "X-A", "Subject", "x-a"].map(|name| name.as_bytes().to_vec()).into()
+}
+
+fn check_judged(judged: Result<filter::Judged, String>) {
+    let Ok(judged) = judged else { return };
+    assert!(judged.body.is_none());
+    check_verdict(&judged.verdict, Stage::EndOfMessage);
+    judged.edits.iter().for_each(|edit| _ = check_edit(edit, Actions::ALL));
+}
+
 /// What a filter answers, taken from the input.
 struct Answers<'a> {
     wire: &'a [u8],

@@ -1,8 +1,9 @@
-//! Filters that speak the milter protocol. They see a message when all checks have let it pass: at MAIL and RCPT as the last ones, and
-//! at the content when all changes of checks are made. A filter is told of the connection with the first MAIL, so that
-//! clients without mail cost it nothing.
+//! Filters. They see a message when all checks have let it pass: milters at MAIL and RCPT as the last ones, and all at the content
+//! when all changes of checks are made. A milter is told of the connection with the first MAIL, so that clients without mail
+//! cost it nothing.
 
 mod apply;
+mod asked;
 mod told;
 
 use super::rules::client_name;
@@ -11,10 +12,14 @@ use crate::{
     decisions::Decisions,
 };
 use apply::apply;
+use asked::HookPeer;
+pub use asked::reach_hook;
 use bytes::Bytes;
+use config::FilterServer;
 use filter::{Conversation, Failure};
 use inbound::UNIX_CLIENT;
 use mail::{ChunkId, Enhanced, Part, QueueId, ReceivedContent, Reply};
+use maps::Server;
 use milter::{Command, Edit, Macro};
 use policy::{Audience, ClientName, Source, Stage, Verdict};
 use std::{
@@ -59,9 +64,17 @@ pub struct Filters(Vec<Filter>);
 
 struct Filter {
     settings: config::Filter,
+    speaks: Speaks,
     failures: Mutex<Failures>,
     /// The last message was not judged.
     is_failing: AtomicBool,
+}
+
+/// What a filter speaks.
+enum Speaks {
+    Milter(Server),
+    Rspamd(Server),
+    Hook(HookPeer),
 }
 
 /// How a filter has failed.
@@ -143,9 +156,13 @@ fn consequence(verdict: milter::Verdict) -> Consequence {
 
 impl Filters {
     /// Returns `None` without a `[filter.NAME]`.
-    pub fn new(settings: &config::Settings) -> Option<Self> {
-        let all: Vec<_> = settings.filters.iter().cloned().map(Filter::new).collect();
-        (!all.is_empty()).then_some(Self(all))
+    ///
+    /// # Errors
+    /// The secret or the authorities of a hook cannot be read; the text names them.
+    pub fn new(settings: &config::Settings) -> Result<Option<Self>, String> {
+        let all = settings.filters.iter().map(|filter| Filter::new(filter.clone(), settings));
+        let all = all.collect::<Result<Vec<_>, _>>()?;
+        Ok((!all.is_empty()).then_some(Self(all)))
     }
 
     /// Returns the filters that fail now, with what is wrong.
@@ -195,7 +212,7 @@ impl Filters {
                 }
                 OpenMessage::Seen => {}
             }
-            let (judged, edits, body) = match filter.show(state, shown, body_max_bytes).await {
+            let (judged, edits, body) = match filter.show(state, &view, shown, body_max_bytes).await {
                 Ok(judged) => judged,
                 Err(failure) => {
                     filter.failed(&failure)?;
@@ -238,7 +255,7 @@ impl Filters {
                     continue;
                 }
                 Stage::Mail => filter.begin_message(state, view).await,
-                _ if state.message == OpenMessage::Unseen => continue,
+                _ if state.message == OpenMessage::Unseen || !filter.is_milter() => continue,
                 _ if state.message == OpenMessage::Lost => {
                     filter.passes()?;
                     continue;
@@ -257,8 +274,21 @@ impl Filters {
 }
 
 impl Filter {
-    fn new(settings: config::Filter) -> Self {
-        Self { settings, failures: Mutex::default(), is_failing: AtomicBool::new(false) }
+    fn new(filter: config::Filter, settings: &config::Settings) -> Result<Self, String> {
+        let speaks = match &filter.server {
+            FilterServer::Milter(server) => Speaks::Milter(server.clone()),
+            FilterServer::Rspamd(server) => Speaks::Rspamd(server.clone()),
+            FilterServer::Hook(hook) => {
+                let peer = HookPeer::new(hook, settings);
+                Speaks::Hook(peer.map_err(|why| format!("filter {}: {why}", filter.name))?)
+            }
+        };
+        Ok(Self { settings: filter, speaks, failures: Mutex::default(), is_failing: AtomicBool::new(false) })
+    }
+
+    /// Whether it is told of each command; others are asked at the content.
+    fn is_milter(&self) -> bool {
+        matches!(self.speaks, Speaks::Milter(_))
     }
 
     /// By which the log and verdicts name the filter.
@@ -291,8 +321,8 @@ impl Filter {
     /// The reply for mail that does not pass without the filter.
     fn failed(&self, failure: &Failure) -> Result<(), Reply> {
         let result = if self.settings.passes_on_failure { "mail passes without it" } else { "mail gets 451" };
-        let config::Filter { name, milter, .. } = &self.settings;
-        let text = format!("filter {name} ({milter}): {failure}: {result}");
+        let config::Filter { name, server, .. } = &self.settings;
+        let text = format!("filter {name} ({server}): {failure}: {result}");
         let mut failures = self.failures();
         if failures.logged.is_none_or(|at| at.elapsed() >= FAILURE_INTERVAL) {
             let more = match failures.unlogged {
@@ -330,6 +360,10 @@ impl Filter {
 
     /// Tells the filter of the client, if it does not know it yet, and of the sender.
     async fn begin_message(&self, state: &mut FilterState, view: &View<'_>) -> Result<Consequence, Failure> {
+        let Speaks::Milter(server) = &self.speaks else {
+            state.message = OpenMessage::Seen;
+            return Ok(Consequence::GoOn);
+        };
         if let Some(reply) = &state.refused {
             return Ok(Consequence::Refuse(reply.clone()));
         }
@@ -341,14 +375,8 @@ impl Filter {
             }
         }
         state.is_greeted = false;
-        let mut conversation = Conversation::open(&self.settings.milter, self.settings.timeout).await?;
-        let texts = Texts::of_client(
-            view,
-            match client_name(view).wait().await {
-                ClientName::Verified(name) => Some(name),
-                ClientName::None | ClientName::Unknown(_) => None,
-            },
-        );
+        let mut conversation = Conversation::open(server, self.settings.timeout).await?;
+        let texts = Texts::of_client(view, verified_name(view).await);
         let command = Command::Connect { host: &texts.address, peer: texts.peer() };
         match consequence(self.send(&mut conversation, &command, &macros(&texts.macros)).await?) {
             Consequence::GoOn => self.try_begin(state, view, conversation).await,
@@ -413,11 +441,20 @@ impl Filter {
     async fn show(
         &self,
         state: &mut FilterState,
+        view: &View<'_>,
         shown: &ShownContent<'_>,
         body_max_bytes: u64,
     ) -> Result<Judged, Failure> {
-        let Some(mut conversation) = state.conversation.take() else { return Err(Failure::Closed) };
         let (limit, until) = (self.settings.timeout, Instant::now() + self.settings.content_timeout);
+        let judged = match &self.speaks {
+            Speaks::Milter(_) => None,
+            Speaks::Rspamd(server) => Some(asked::ask_rspamd(server, view, shown, limit, until).await?),
+            Speaks::Hook(hook) => Some(hook.ask(view, shown, until).await?),
+        };
+        if let Some(filter::Judged { verdict, edits, body }) = judged {
+            return Ok((consequence(verdict), edits, body));
+        }
+        let Some(mut conversation) = state.conversation.take() else { return Err(Failure::Closed) };
         let (content, id) = (&*shown.content, shown.id.to_string());
         let macros = [Macro { name: "i", value: &id }];
         let judged = 'judged: {
@@ -458,6 +495,14 @@ impl Filter {
         };
         state.conversation = Some(conversation);
         Ok(judged)
+    }
+}
+
+/// Returns the name of the client, if it leads back to its address.
+async fn verified_name(view: &View<'_>) -> Option<Box<str>> {
+    match client_name(view).wait().await {
+        ClientName::Verified(name) => Some(name),
+        ClientName::None | ClientName::Unknown(_) => None,
     }
 }
 

@@ -1,15 +1,15 @@
 //! Tokens of OAUTHBEARER and XOAUTH2: another server says whether they are valid, and whose they are (RFC 7662).
 
 use super::{lock, random};
+use crate::http_peer::HttpPeer;
 use auth::{
     Answer, Introspected, Secret, TokenAdvice, TokenDemands, VerifiedToken, VerifiedTokens,
     basic_authorization, read_answer, request_form,
 };
 use bytes::Bytes;
-use config::{HttpServer, IntrospectionUrl, Settings, certificate};
-use http::{Https, exchange};
+use config::{HttpUrl, Settings};
 use http_body_util::Full;
-use hyper::{Request, StatusCode, header};
+use hyper::{Method, StatusCode, header};
 use std::{
     sync::{
         Mutex,
@@ -17,11 +17,7 @@ use std::{
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpStream, UnixStream},
-    time::timeout,
-};
+use tokio::time::timeout;
 
 /// Answers that are waited for at the same time; the next login is told to try again.
 const ASKING_MAX: usize = 64;
@@ -30,11 +26,8 @@ const ANSWER_MAX: usize = 64 * 1024;
 
 /// Verifies tokens by asking the introspection endpoint (RFC 7662); remembers those that were valid.
 pub struct TokenVerifier {
-    url: IntrospectionUrl,
-    authority: String,
+    peer: HttpPeer,
     authorization: Option<Secret>,
-    /// `None` if the endpoint's URL has `http:`.
-    tls: Option<Https>,
     demands: TokenDemands,
     advice: TokenAdvice,
     time_limit: Duration,
@@ -53,11 +46,7 @@ impl TokenVerifier {
         let secret = oauth.client_secret.as_ref().map(config::SecretSource::secret).transpose()?;
         let authorization = oauth.client_id.as_ref().zip(secret);
         let authorization = authorization.map(|(id, secret)| basic_authorization(&id.0, &secret));
-        let (authority, tls) = match &url.server {
-            HttpServer::Https(host) => (host.to_string(), Some(https(settings)?)),
-            HttpServer::Loopback(host) => (host.to_string(), None),
-            HttpServer::Unix(_) => ("localhost".to_owned(), None),
-        };
+        let peer = HttpPeer::new(url, oauth.ca_file.as_deref(), settings)?;
         let demands = TokenDemands {
             claim: oauth.claim.0.as_str().into(),
             scopes: oauth.scope.iter().map(|scope| scope.0.as_str().into()).collect(),
@@ -66,10 +55,8 @@ impl TokenVerifier {
         let scope = (!demands.scopes.is_empty()).then(|| demands.scopes.join(" ").into());
         let openid_configuration = oauth.openid_configuration.as_ref().map(|url| url.0.as_str().into());
         Ok(Some(Self {
-            url,
-            authority,
+            peer,
             authorization,
-            tls,
             demands,
             advice: TokenAdvice { scope, openid_configuration },
             time_limit: oauth.timeout,
@@ -79,8 +66,8 @@ impl TokenVerifier {
     }
 
     /// Returns the address of the server that is asked.
-    pub fn url(&self) -> &IntrospectionUrl {
-        &self.url
+    pub fn url(&self) -> &HttpUrl {
+        self.peer.url()
     }
 
     /// Returns the advice for clients whose token is refused.
@@ -97,7 +84,7 @@ impl TokenVerifier {
                 Ok(Some(verified)) => verified,
                 Ok(None) => return Answer::Wrong,
                 Err(why) => {
-                    tracing::error!("nobody can log in with a new token: ask {}: {why}", self.url);
+                    tracing::error!("nobody can log in with a new token: ask {}: {why}", self.url());
                     return Answer::Unavailable;
                 }
             },
@@ -138,8 +125,9 @@ impl TokenVerifier {
     }
 
     async fn post(&self, form: Secret) -> Result<Bytes, String> {
-        let mut request = Request::post(&self.url.target)
-            .header(header::HOST, &self.authority)
+        let mut request = self
+            .peer
+            .begin(Method::POST)
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
             .header(header::ACCEPT, "application/json");
         if let Some(authorization) = &self.authorization {
@@ -150,43 +138,14 @@ impl TokenVerifier {
         }
         let body = Full::new(Bytes::copy_from_slice(form.bytes()));
         let request = request.body(body).map_err(|e| e.to_string())?;
-        let connected = |e: std::io::Error| format!("connect: {e}");
-        match &self.url.server {
-            HttpServer::Unix(path) => ask(UnixStream::connect(path).await.map_err(connected)?, request).await,
-            HttpServer::Loopback(host) => {
-                let tcp = TcpStream::connect((host.host.as_str(), host.port)).await.map_err(connected)?;
-                // A name may lead anywhere.
-                if !tcp.peer_addr().map_err(connected)?.ip().is_loopback() {
-                    return Err(format!("{} is not on this machine", host.host));
-                }
-                ask(tcp, request).await
+        let response = self.peer.ask(request, ANSWER_MAX).await?;
+        match response.status() {
+            StatusCode::OK => Ok(response.into_body()),
+            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                Err(format!("it answers {status}: `client_id` or `client_secret` is wrong"))
             }
-            HttpServer::Https(host) => {
-                let https = self.tls.as_ref().ok_or("TLS is not set up")?;
-                ask(https.connect(&host.host, host.port).await.map_err(connected)?, request).await
-            }
+            status => Err(format!("it answers {status}")),
         }
-    }
-}
-
-/// TLS for servers that are named in the settings.
-fn https(settings: &Settings) -> Result<Https, String> {
-    let roots = certificate::roots(settings.oauth.ca_file.as_deref())?;
-    Https::new(certificate::provider(), certificate::versions(settings), roots)
-}
-
-/// Sends a request, and returns the body of the answer.
-async fn ask<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Bytes, String>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send,
-{
-    let response = exchange(stream, request, ANSWER_MAX).await?;
-    match response.status() {
-        StatusCode::OK => Ok(response.into_body()),
-        status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-            Err(format!("it answers {status}: `client_id` or `client_secret` is wrong"))
-        }
-        status => Err(format!("it answers {status}")),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::Finding;
 use accept::routes::Routes;
-use config::Settings;
-use filter::Conversation;
+use config::{FilterServer, Settings};
+use filter::{Conversation, Failure};
 use mail::{Domain, NextHop};
 use route::dns::{Dns, Lookup};
 use server::wiring;
@@ -56,20 +56,28 @@ pub(super) fn check(settings: &Settings, domain: &str) -> Vec<Finding> {
         findings.extend(host_name(&dns, settings).await);
         findings.push(outward(&dns, settings, domain).await);
         for filter in &settings.filters {
-            findings.push(answers(filter).await);
+            findings.push(answers(filter, settings).await);
         }
         findings
     })
 }
 
-/// Agrees with a filter on the protocol, and takes leave.
-async fn answers(filter: &config::Filter) -> Finding {
-    let config::Filter { name, milter, .. } = filter;
-    let Err(failure) = Conversation::open(milter, filter.timeout).await else {
-        return Finding::ok(FILTER, format!("{name} answers at {milter}"));
+/// Agrees with a milter on the protocol, and takes leave; asks others whether they are there.
+async fn answers(filter: &config::Filter, settings: &Settings) -> Finding {
+    let config::Filter { name, server, timeout: limit, .. } = filter;
+    let (answered, key) = match server {
+        FilterServer::Milter(server) => (Conversation::open(server, *limit).await.map(drop), "milter"),
+        FilterServer::Rspamd(server) => (filter::ping_rspamd(server, *limit).await, "rspamd"),
+        FilterServer::Hook(hook) => {
+            let reached = timeout(*limit, accept::reach_hook(hook, settings)).await;
+            (reached.unwrap_or(Err(Failure::TimedOut(*limit))), "hook")
+        }
     };
-    let seen = |result: &str| format!("{name} ({milter}): {failure}: {result}");
-    let advice = "start the filter, let the daemon's user open its socket, or correct `milter`";
+    let Err(failure) = answered else {
+        return Finding::ok(FILTER, format!("{name} answers at {server}"));
+    };
+    let seen = |result: &str| format!("{name} ({server}): {failure}: {result}");
+    let advice = format!("start the filter, let the daemon's user open its socket, or correct `{key}`");
     if filter.passes_on_failure {
         Finding::warning(FILTER, seen("mail passes without it"), advice)
     } else {

@@ -1,0 +1,234 @@
+//! HTTP hooks: a message as JSON, signed, and what the answer means. docs/filters.md has the members of both.
+
+use crate::{Judged, Transaction};
+use aws_lc_rs::hmac;
+use data_encoding::{BASE64, HEXLOWER};
+use milter::{Edit, Verdict};
+use serde::{Deserialize, Serialize};
+
+/// The field of the request that has its signature.
+pub const SIGNATURE: &str = "Postrider-Signature";
+
+#[derive(Serialize)]
+struct Request<'a> {
+    v: u32,
+    id: &'a str,
+    server: &'a str,
+    client: Client<'a>,
+    from: &'a str,
+    to: &'a [String],
+    size: u64,
+    content: String,
+    is_complete: bool,
+}
+
+#[derive(Serialize)]
+struct Client<'a> {
+    address: Option<&'a str>,
+    name: Option<&'a str>,
+    hello: Option<&'a str>,
+    login: Option<&'a str>,
+    tls: Option<&'a str>,
+    listener: &'a str,
+}
+
+/// Returns the body of a request. `content`: the beginning of a message of `size` octets.
+pub fn request(of: &Transaction, size: u64, content: &[u8]) -> Vec<u8> {
+    let client = Client {
+        address: of.client.as_deref(),
+        name: of.client_name.as_deref(),
+        hello: of.hello.as_deref(),
+        login: of.login.as_deref(),
+        tls: of.tls.as_ref().map(|(version, _)| version.as_str()),
+        listener: &of.listener,
+    };
+    let request = Request {
+        v: 1,
+        id: &of.id,
+        server: &of.server,
+        client,
+        from: &of.sender,
+        to: &of.recipients,
+        size,
+        content: BASE64.encode(content),
+        is_complete: content.len() as u64 == size,
+    };
+    serde_json::to_vec(&request).unwrap_or_default()
+}
+
+/// Returns the signature of a body at a time, in seconds since 1970: HMAC with SHA-256 (RFC 2104) of `TIME.BODY`.
+pub fn signature(secret: &[u8], now: u64, body: &[u8]) -> String {
+    let mut tag = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret));
+    tag.update(format!("{now}.").as_bytes());
+    tag.update(body);
+    format!("t={now},v1={}", HEXLOWER.encode(tag.sign().as_ref()))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Answer {
+    action: Action,
+    reply: Option<String>,
+    reason: Option<String>,
+    from: Option<String>,
+    #[serde(default)]
+    remove_headers: Vec<String>,
+    #[serde(default)]
+    add_headers: Vec<Field>,
+    #[serde(default)]
+    add_recipients: Vec<String>,
+    #[serde(default)]
+    remove_recipients: Vec<String>,
+}
+
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Action {
+    Accept,
+    Reject,
+    Defer,
+    Discard,
+    Hold,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Field {
+    name: String,
+    value: String,
+}
+
+/// Reads an answer. `names`: those of the header fields of the message.
+///
+/// # Errors
+/// It is not such an answer, or asks for what is not a header field, a reply or an address.
+pub fn read_answer(answer: &[u8], names: &[Vec<u8>]) -> Result<Judged, String> {
+    let answer: Answer = serde_json::from_slice(answer).map_err(|e| format!("its answer: {e}"))?;
+    let mut edits = Vec::new();
+    for name in &answer.remove_headers {
+        let count = names.iter().filter(|known| known.eq_ignore_ascii_case(name.as_bytes())).count();
+        for number in (1..=count).rev() {
+            edits.push(Edit::changing(u32::try_from(number).unwrap_or(u32::MAX), name, None)?);
+        }
+    }
+    for Field { name, value } in &answer.add_headers {
+        edits.push(Edit::adding(name, value)?);
+    }
+    edits.extend(answer.from.as_deref().map(Edit::from).transpose()?);
+    for to in &answer.remove_recipients {
+        edits.push(Edit::not_to(to)?);
+    }
+    for to in &answer.add_recipients {
+        edits.push(Edit::to(to)?);
+    }
+    let verdict = match (answer.action, answer.reply.as_deref()) {
+        (Action::Reject, None) => Verdict::Reject,
+        (Action::Defer, None) => Verdict::TempFail,
+        (action @ (Action::Reject | Action::Defer), Some(reply)) => {
+            let first = if action == Action::Reject { '5' } else { '4' };
+            if !reply.starts_with(first) {
+                return Err(format!("its `reply` does not begin with {first}, as its `action` does"));
+            }
+            Verdict::replying(reply)?
+        }
+        (Action::Discard, _) => Verdict::Discard,
+        (Action::Hold, _) => {
+            edits.push(Edit::holding(answer.reason.as_deref().unwrap_or("held by its hook")));
+            Verdict::Accept
+        }
+        (Action::Accept, _) => Verdict::Accept,
+    };
+    Ok(Judged { verdict, edits, body: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(answer: &str) -> Result<Judged, String> {
+        read_answer(answer.as_bytes(), &[b"X".to_vec(), b"x".to_vec()])
+    }
+
+    #[test]
+    fn a_request_has_the_envelope_and_as_much_of_the_content_as_is_given() {
+        let of = Transaction {
+            id: "1".to_owned(),
+            server: "mx.test".to_owned(),
+            listener: "mx".to_owned(),
+            client: Some("192.0.2.1".to_owned()),
+            recipients: vec!["a@b.test".to_owned()],
+            ..Transaction::default()
+        };
+        let text = String::from_utf8(request(&of, 9, b"Subject")).unwrap();
+        assert_eq!(
+            text,
+            "{\"v\":1,\"id\":\"1\",\"server\":\"mx.test\",\"client\":{\"address\":\"192.0.2.1\",\"name\":null,\"hello\":null,\
+             \"login\":null,\"tls\":null,\"listener\":\"mx\"},\"from\":\"\",\"to\":[\"a@b.test\"],\"size\":9,\
+             \"content\":\"U3ViamVjdA==\",\"is_complete\":false}"
+        );
+    }
+
+    /// The tag is that of `printf '1700000000.{}' | openssl dgst -sha256 -hmac key`.
+    #[test]
+    fn the_signature_is_that_of_other_programs() {
+        assert_eq!(
+            signature(b"key", 1_700_000_000, b"{}"),
+            "t=1700000000,v1=9d713ed406bb7076d4123f0dc2c39d2df5c654ed4b0cd56b52c8b4c940bd63ae"
+        );
+    }
+
+    #[test]
+    fn answers_decide_and_change() {
+        let verdict = |answer: &str| match judged(answer).unwrap().verdict {
+            Verdict::Reply(reply) => reply.to_string().trim_end().to_owned(),
+            other => format!("{other:?}"),
+        };
+        for (answer, expected) in [
+            ("{\"action\": \"accept\"}", "Accept"),
+            ("{\"action\": \"reject\"}", "Reject"),
+            ("{\"action\": \"reject\", \"reply\": \"550 5.7.1 not 100% here\"}", "550 5.7.1 not 100% here"),
+            ("{\"action\": \"defer\", \"reply\": \"450 4.7.1 later\"}", "450 4.7.1 later"),
+            ("{\"action\": \"defer\"}", "TempFail"),
+            ("{\"action\": \"discard\"}", "Discard"),
+            ("{\"action\": \"hold\", \"reason\": \"why\"}", "Accept"),
+        ] {
+            assert_eq!(verdict(answer), expected);
+        }
+        let changes = "{\"action\": \"accept\", \"remove_headers\": [\"X\", \"None\"], \
+             \"add_headers\": [{\"name\": \"Z\", \"value\": \"1\"}], \"from\": \"\", \"add_recipients\": [\"a@b.test\"], \
+             \"remove_recipients\": [\"c@d.test\"]}";
+        let gone = |number| Edit::changing(number, "X", None).unwrap();
+        let expected = [
+            gone(2),
+            gone(1),
+            Edit::adding("Z", "1").unwrap(),
+            Edit::from("").unwrap(),
+            Edit::not_to("c@d.test").unwrap(),
+            Edit::to("a@b.test").unwrap(),
+        ];
+        assert_eq!(judged(changes).unwrap().edits, expected);
+        assert_eq!(
+            judged("{\"action\": \"hold\", \"reason\": \"why\"}").unwrap().edits,
+            [Edit::holding("why")]
+        );
+    }
+
+    #[test]
+    fn answers_that_are_not_understood_are_failures() {
+        for (answer, expected) in [
+            ("", "EOF"),
+            ("{}", "missing field `action`"),
+            ("{\"action\": \"maybe\"}", "unknown variant `maybe`"),
+            ("{\"action\": \"accept\", \"add_header\": []}", "unknown field `add_header`"),
+            ("{\"action\": \"reject\", \"reply\": \"450 4.7.1 later\"}", "does not begin with 5"),
+            ("{\"action\": \"reject\", \"reply\": \"5 no\"}", "code"),
+            (
+                "{\"action\": \"accept\", \"add_headers\": [{\"name\": \"a:\", \"value\": \"\"}]}",
+                "a field name",
+            ),
+        ] {
+            let told = judged(answer).unwrap_err();
+            assert!(told.contains(expected), "{answer}: {told}");
+        }
+    }
+}

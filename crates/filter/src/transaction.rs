@@ -1,0 +1,26 @@
+//! What a filter that is asked once, about a whole message, is told beside the content.
+
+/// A message that waits for its verdict.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Transaction {
+    /// The queue id.
+    pub id: String,
+    /// The name of this server.
+    pub server: String,
+    /// The kind of the listener, or `local`.
+    pub listener: String,
+    /// The IP address of the client; that of this machine for its programs.
+    pub client: Option<String>,
+    /// The verified name of the client.
+    pub client_name: Option<String>,
+    /// What the client said in EHLO or HELO.
+    pub hello: Option<String>,
+    /// By which the client has logged in.
+    pub login: Option<String>,
+    /// The version of TLS, and the cipher suite.
+    pub tls: Option<(String, String)>,
+    /// Empty for `<>`.
+    pub sender: String,
+    /// As given in RCPT.
+    pub recipients: Vec<String>,
+}
