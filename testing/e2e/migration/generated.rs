@@ -1,7 +1,7 @@
 //! Restriction lists of Postfix in ever new combinations: Postfix and Postrider with the imported lists decide alike about every client,
 //! name in EHLO, sender and recipient. A difference is made small before it is shown.
 //!
-//! `POSTRIDER_TEST_COUNT` and `POSTRIDER_TEST_SEED` ask for more and for others, and `POSTRIDER_TEST_ENVELOPES` for fewer
+//! `POSTRIDER_TEST_COUNT` and `POSTRIDER_TEST_SEED` ask for more and for others, and `POSTRIDER_TEST_ENVELOPES` for more
 //! envelopes with each set. Each week has a seed of its own.
 
 use super::{machine::Machine, postfix, world::SERVER};
@@ -356,7 +356,7 @@ impl Step {
 
 /// Of so many sessions one is tried.
 fn every() -> usize {
-    let wanted = number("POSTRIDER_TEST_ENVELOPES").unwrap_or(400) as usize;
+    let wanted = number("POSTRIDER_TEST_ENVELOPES").unwrap_or(50) as usize;
     (CLIENTS.len() * HELLOS.len() * SENDERS.len() * RECIPIENTS.len() / wanted.max(1)).max(1)
 }
 
@@ -507,7 +507,7 @@ fn differences(machine: &Machine, all: &[Lists]) -> Vec<Option<Difference>> {
 pub(crate) fn check() -> Option<()> {
     program("postfix")?;
     let machine = postfix::machine(&[("postfix/main.cf", BASE.to_owned())])?;
-    let (seed, count) = (seed(), number("POSTRIDER_TEST_COUNT").unwrap_or(15) as usize);
+    let (seed, count) = (seed(), number("POSTRIDER_TEST_COUNT").unwrap_or(200) as usize);
     let mut dice = Dice::new(seed);
     let all: Vec<Lists> = (0..count).map(|_| Lists::generate(&mut dice)).collect();
     let mut found = Vec::new();

@@ -51,6 +51,57 @@ fn catch_alls(context: &mut Context<'_>, parameter: &str) {
     }
 }
 
+/// Tells of addresses that lead back to themselves: Postfix defers their mail, and here it is refused. Of tables whose entries are not
+/// known, some may.
+fn loops(context: &mut Context<'_>, parameter: &str) {
+    let entries = context.entries(parameter);
+    let known: Vec<(String, Vec<String>)> = entries
+        .iter()
+        .flatten()
+        .map(|entry| {
+            let targets = entry.value.split([',', ' ', '\t']).filter(|target| !target.is_empty());
+            (entry.key.to_lowercase(), targets.map(str::to_lowercase).collect())
+        })
+        .collect();
+    let looping = (0..known.len()).find(|first| leads_back(&known, *first));
+    let Some(first) = looping else {
+        if entries.is_none() {
+            context.note(
+                parameter,
+                "an address that leads back to itself is refused with 554, where Postfix defers it",
+            );
+        }
+        return;
+    };
+    let which = format!("`{}` leads back to itself", known[first].0);
+    context.effect(
+        Effect::Refused,
+        parameter,
+        format!("{which}: its mail is refused with 554, where Postfix defers it"),
+    );
+}
+
+/// Returns whether an entry leads to itself by way of others.
+fn leads_back(known: &[(String, Vec<String>)], first: usize) -> bool {
+    let (mut seen, mut open) = (vec![false; known.len()], vec![first]);
+    while let Some(number) = open.pop() {
+        let (key, targets) = &known[number];
+        for target in targets.iter().filter(|target| *target != key) {
+            let (name, domain) = target.split_once('@').unwrap_or((target, ""));
+            let is_key = |key: &str| key == target || key == name || key.strip_prefix('@') == Some(domain);
+            for next in known.iter().enumerate().filter(|(_, (key, _))| is_key(key)).map(|(next, _)| next) {
+                if next == first {
+                    return true;
+                }
+                if !std::mem::replace(&mut seen[next], true) {
+                    open.push(next);
+                }
+            }
+        }
+    }
+    false
+}
+
 const BCC: &str =
     "copies are for the addresses that aliases lead to, and no map changes the addresses of copies";
 
@@ -82,6 +133,9 @@ pub(super) fn write(context: &mut Context<'_>) {
         if purpose == Purpose::Keys {
             tables.iter().for_each(|item| tell_of_names(context, parameter, item));
             catch_alls(context, parameter);
+            if key == "virtual" {
+                loops(context, parameter);
+            }
             maps.extend(details(context, parameter, &tables));
         }
         if !maps.is_empty() {

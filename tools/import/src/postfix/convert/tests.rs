@@ -45,6 +45,20 @@ fn a_login_of_the_smarthost_is_a_secret_beside_the_configuration() {
 }
 
 #[test]
+fn addresses_that_lead_back_to_themselves_are_named() {
+    for (table, told) in [
+        ("a@x.example b@y.example\nb@y.example a@x.example\n", true),
+        ("a@x.example b@x.example\n@x.example a@x.example\n", true),
+        ("a@x.example a@x.example\nb@x.example a@x.example, c@z.example\n", false),
+    ] {
+        let files: &'static [(&str, &str)] =
+            Vec::leak(vec![("/etc/postfix/virtual", &*table.to_owned().leak())]);
+        let report = converted("virtual_alias_maps = texthash:/etc/postfix/virtual\n", files).1.to_string();
+        assert_eq!(report.contains("leads back to itself"), told, "{table}: {report}");
+    }
+}
+
+#[test]
 fn lists_of_postscreen_have_their_weights() {
     let of = |more: &str, master: &[u8]| {
         let main = format!(

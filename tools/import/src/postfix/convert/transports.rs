@@ -304,6 +304,11 @@ fn defer(context: &mut Context<'_>, transport: &str, domains: &[String]) {
     let named = domains.iter().filter(|domain| *domain != "*").cloned().collect::<Vec<_>>();
     let rule = Section::new("[[rule]]", "transport_maps").with("for", "all").with("to", named.clone());
     if !named.is_empty() {
+        let text = format!(
+            "{transport}: mail for unknown users of {} is refused at once, and does not wait",
+            named.join(", ")
+        );
+        context.effect(Effect::Refused, "transport_maps", text);
         context.draft.push(rule.with("listener", LISTENERS.map(str::to_owned).to_vec()).with("defer", reply));
     }
 }
