@@ -137,6 +137,11 @@ impl Report {
     }
 }
 
+/// `1 changes`, `2 change`.
+fn changes(count: usize) -> String {
+    format!("{count} change{}", if count == 1 { "s" } else { "" })
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -151,7 +156,7 @@ impl fmt::Display for Report {
             write!(f, ", {count} unknown")?;
         }
         if !self.effects.is_empty() {
-            write!(f, "; {} change what happens to mail", self.effects.len())?;
+            write!(f, "; {} what happens to mail", changes(self.effects.len()))?;
         }
         writeln!(f)?;
         let mut effects: Vec<_> = self.effects.iter().collect();

@@ -6,18 +6,20 @@ use crate::{
     report::Effect,
 };
 
-/// Each list with its answers, and its weight: `zen.example=127.0.0.[2..11]*3`.
-fn sites(value: &str) -> Option<Vec<(Vec<String>, i32)>> {
+/// Each list as it stands, its weight, and its answers, where these are ranges: `zen.example=127.0.0.[2..11]*3`.
+fn sites(value: &str) -> Vec<(String, i32, Option<Vec<String>>)> {
     let items = value.split([',', ' ', '\t', '\n']).filter(|item| !item.is_empty());
     let site = |item: &str| {
-        let (list, weight) =
-            item.split_once('*').map_or((item, Some(1)), |(list, weight)| (list, weight.parse().ok()));
-        Some((dns_lists(list)?, weight.filter(|weight: &i32| weight.abs() <= 1000)?))
+        let (list, weight) = item.split_once('*').unwrap_or((item, "1"));
+        (item.to_owned(), weight.parse().unwrap_or(1).clamp(-1000, 1000), dns_lists(list))
     };
     items.map(site).collect()
 }
 
 pub(super) fn write(context: &mut Context<'_>) {
+    if context.main.value("postscreen_access_list") == "permit_mynetworks" {
+        context.mapped("postscreen_access_list");
+    }
     const SITES: &str = "postscreen_dnsbl_sites";
     let is_screened = context
         .master
@@ -36,21 +38,22 @@ pub(super) fn write(context: &mut Context<'_>) {
         return;
     }
     let threshold: i32 = context.main.value("postscreen_dnsbl_threshold").parse().unwrap_or(1);
-    let Some(sites) = sites(&value).filter(|_| (1..=1000).contains(&threshold)) else {
-        context.effect(
-            Effect::Taken,
-            SITES,
-            "some answers are no single range: write a [[rule]] with `dns_list` and `score` for each list, and one with `min_score`",
-        );
-        return;
-    };
-    for (lists, weight) in sites {
+    let threshold = threshold.clamp(1, 1000);
+    for (item, weight, lists) in sites(&value) {
+        let Some(lists) = lists else {
+            let text = format!(
+                "{item}: its answers are no single range, and it is left out: write a [[rule]] with `dns_list` and `score = {weight}`"
+            );
+            // A list without a vote refuses less, and one that spares clients spares none.
+            context.effect(if weight > 0 { Effect::Taken } else { Effect::Refused }, SITES, text);
+            continue;
+        };
         let rule = Section::new("[[rule]]", format!("{SITES}: {}", lists[0]));
         context.draft.push(rule.with("dns_list", lists).with("score", Value::Raw(weight.to_string())));
     }
     let rule = Section::new("[[rule]]", "postscreen_dnsbl_threshold".to_owned())
         .with("min_score", Value::Raw(threshold.to_string()));
-    let reply = "550 5.7.1 Service unavailable; client [{client}] blocked by several lists";
+    let reply = "550 5.7.1 Service unavailable; client [{client}] blocked by DNS lists";
     context.draft.push(rule.with("reject", reply));
     for name in [SITES, "postscreen_dnsbl_threshold", "postscreen_dnsbl_action"] {
         context.mapped(name);

@@ -78,6 +78,15 @@ fn lists_of_postscreen_have_their_weights() {
         assert!(toml.contains(lines), "{lines}: {toml}");
     }
     assert!(!report.contains("postscreen_dnsbl"), "{report}");
+    let (toml, report) = of(
+        "postscreen_dnsbl_sites = a.example=127.[0..1].0.2*2, b.example*3\npostscreen_dnsbl_action = drop\n",
+        master,
+    );
+    assert!(
+        toml.contains("dns_list = [\"b.example\"]\nscore = 3\n")
+            && report.contains("a.example=127.[0..1].0.2*2: "),
+        "{toml} {report}"
+    );
     for (more, master) in [("", &master[..]), ("postscreen_dnsbl_action = enforce\n", MASTER)] {
         let (toml, report) = of(more, master);
         assert!(!toml.contains("score") && report.contains("refuse nobody here"), "{toml} {report}");
