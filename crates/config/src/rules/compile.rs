@@ -3,7 +3,7 @@
 use super::{
     RuleSet,
     keys::RuleKeys,
-    values::{ClientNamePattern, LoginName, Score},
+    values::{ClientNamePattern, LeastScore, LoginName},
 };
 use crate::{
     domain::DomainPattern,
@@ -59,7 +59,7 @@ pub(crate) enum ReadCondition {
     Recipients(usize),
     Header(Vec<HeaderPattern>),
     Tagged(Vec<Word>),
-    Score(Score),
+    Score(LeastScore),
     Over(Vec<Word>),
     DnsList(Listee, Vec<DnsList>),
 }

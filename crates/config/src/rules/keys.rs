@@ -1,8 +1,8 @@
 //! The keys of rules, checks, limits and policy services.
 
 use super::values::{
-    CheckMode, ClientNamePattern, DeferVerb, Fields, GreylistMode, LoginName, OnFailure, Reason, RejectVerb,
-    Score, Unless,
+    CheckMode, ClientNamePattern, DeferVerb, Fields, GreylistMode, LeastScore, LoginName, OnFailure, Reason,
+    RejectVerb, Score, Unless,
 };
 use crate::{
     domain::DomainPattern,
@@ -80,7 +80,7 @@ section! {
         /// with `to`.
         tagged: Option<Vec<Word>> = "",
         /// Condition: rules above have given at least this score. At the content, a recipient's own score counts as with `to`.
-        min_score: Option<Score> = "",
+        min_score: Option<LeastScore> = "",
         /// Condition: one of these limits, given by name, is exceeded. The limit then refuses nothing by itself.
         over: Option<Vec<Word>> = "",
         /// Exceptions: the rule does not apply if one of these conditions holds: `{ client = ["192.0.2.0/24"] }`.

@@ -104,6 +104,7 @@ impl Reading<'_> {
         // A condition that could not be read makes a rule wider than it is meant.
         if self.cx.problems.is_empty() {
             set.warnings = self.refuse_hidden(&rules, &spans, &temporary);
+            self.refuse_out_of_reach(&rules, &spans);
             if root.contains_key("checks") {
                 let warning = self.refuse_hidden_checks(&rules, &spans, &temporary, &rules_of(&checks));
                 set.warnings.extend(warning);
@@ -120,6 +121,28 @@ impl Reading<'_> {
         }
         set.program = Program::new(rules, limits, maps, services, separator, own);
         set
+    }
+
+    /// Reports rules that ask for a higher score than the rules before can give.
+    fn refuse_out_of_reach(&mut self, rules: &[Rule], spans: &[Range<usize>]) {
+        for (number, (rule, span)) in rules.iter().zip(spans).enumerate() {
+            let least = |condition: &Condition| match condition {
+                Condition::Score(least) => Some(*least),
+                _ => None,
+            };
+            let Some(least) = rule.conditions.iter().find_map(least) else { continue };
+            let is_before = |(other, one): &(usize, &Rule)| {
+                one.stage < rule.stage || one.stage == rule.stage && *other < number
+            };
+            let before = rules.iter().enumerate().filter(is_before);
+            let most: i32 = before.map(|(_, one)| one.modifiers.score.max(0)).sum();
+            if most < least {
+                let what =
+                    format!("{} never holds: the rules before it give a score of {most} at most", rule.name);
+                let help = "write a lower `min_score`, move the rule below those with `score`, or add `at = \"content\"`";
+                self.cx.problem(span.clone(), what, &format!("asks for {least}"), help.to_owned());
+            }
+        }
     }
 
     /// A rule that others decide before is never reached: most likely the order is wrong. Returns warnings about rules that

@@ -43,6 +43,34 @@ words! {
     }
 }
 
+/// A score that a rule asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeastScore(pub(crate) i32);
+
+impl Value for LeastScore {
+    const HINT: &'static str = "a number without quotes, from 1 to 1000";
+
+    fn kind() -> String {
+        Score::kind()
+    }
+
+    fn schema() -> Schema {
+        Schema::Number
+    }
+
+    fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
+        let Score(least) = Score::read(found, cx)?;
+        if least < 1 {
+            cx.wrong::<Self>(found, "holds for all mail", None);
+        }
+        (least > 0).then_some(Self(least))
+    }
+
+    fn to_toml(&self) -> Option<toml::Value> {
+        Some(self.0.into())
+    }
+}
+
 /// A part of a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Score(pub(crate) i32);
