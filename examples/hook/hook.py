@@ -33,7 +33,7 @@ def judge(request):
     for part in message.walk():
         name = part.get_filename() or ""
         if name.lower().endswith(FORBIDDEN):
-            return {"action": "reject", "reply": f"550 5.7.1 {FORBIDDEN[0][1:]} files and their like are not accepted here"}
+            return {"action": "reject", "reply": "550 5.7.1 programs as attachments are not accepted here"}
     return {
         "action": "accept",
         "remove_headers": ["X-Checked"],

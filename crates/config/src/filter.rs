@@ -2,11 +2,13 @@
 
 use crate::{
     oauth::{HttpServer, HttpUrl},
+    problem::Code,
     route::SecretSource,
     rules::OnFailure,
     section::{Reading, section},
+    sought,
     units::ByteSize,
-    value::MapServer,
+    value::{MilterServer, RspamdServer},
 };
 use maps::Server;
 use policy::Audience;
@@ -26,9 +28,9 @@ section! {
     /// header, its sender and its recipients; a milter may change its body, too.
     pub(crate) FilterKeys = "filter" named {
         /// Where a milter listens: `unix:/path` or `host:port`. A filter has one of `milter`, `rspamd` and `hook`.
-        milter: Option<MapServer> = "",
+        milter: Option<MilterServer> = "",
         /// Where a worker of rspamd (`normal`) listens, which is asked over HTTP (`/checkv2`): `unix:/path` or `host:port`.
-        rspamd: Option<MapServer> = "",
+        rspamd: Option<RspamdServer> = "",
         /// The URL of an HTTP hook, which gets each message as JSON: `https://`, or a server on this machine by
         /// `http://127.0.0.1` or `unix:/path`.
         hook: Option<HttpUrl> = "",
@@ -37,16 +39,16 @@ section! {
         secret: Option<SecretSource> = "",
         /// PEM file with the certification authorities to trust for a hook by `https://`. Without this key, Mozilla's are used.
         ca_file: Option<PathBuf> = "",
-        /// The first octets of a message that a hook gets; `0` for the header alone. `is_complete` in the request says whether that is all. At most 32MiB.
-        max_content: ByteSize = "\"1MiB\"",
+        /// The first octets of a message that a hook gets; `0` for the header alone. `is_complete` in the request says whether that is all. Default: 1MiB; at most 32MiB.
+        max_content: Option<ByteSize> = "",
         /// The clients whose mail it sees: `all`, `untrusted` (neither in `relay.networks` nor logged in), or `users` (the others).
         r#for: Audience = "\"all\"",
         /// Whether it also sees the mail of programs on this machine (`sendmail`).
         local: bool = "false",
-        /// Time for connecting, and for each answer. A progress message from the filter restarts the timeout.
+        /// Time for connecting, and for each answer of a milter. A progress message from the filter restarts the timeout.
         timeout: Duration = "\"20s\"",
-        /// Time for the whole content, from its header to the verdict.
-        content_timeout: Duration = "\"5m\"",
+        /// Time for the whole content, from its header to the verdict. Default: 5m, and 1m for `rspamd` and `hook`.
+        content_timeout: Option<Duration> = "",
         /// What happens to mail if the filter does not answer or breaks the protocol: `defer` (451 4.7.1), or `pass` (without it).
         on_failure: OnFailure = "\"defer\"",
     }
@@ -104,6 +106,8 @@ impl fmt::Display for FilterServer {
     }
 }
 
+/// Most messages are shorter.
+const HOOK_CONTENT_BYTES: u64 = 1 << 20;
 /// A whole message is in memory while a hook is asked.
 const HOOK_CONTENT_MAX_BYTES: u64 = 32 << 20;
 
@@ -123,7 +127,16 @@ impl Reading<'_> {
             ["milter", "rspamd", "hook"].into_iter().filter(|key| table.contains_key(*key)).collect();
         match given[..] {
             [] => {
-                self.missing(span, "milter", ONE_SERVER);
+                if !table.keys().any(|key| sought::about_key("filter", key.get_ref()).is_some()) {
+                    let what = "`milter`, `rspamd` or `hook` is missing".to_owned();
+                    self.cx.problem_of(
+                        Code::MissingKey,
+                        span,
+                        what,
+                        "in this section",
+                        format!("write {ONE_SERVER}"),
+                    );
+                }
                 return None;
             }
             [_] => {}
@@ -155,7 +168,8 @@ impl Reading<'_> {
         if matches!(url.server, HttpServer::Https(_)) && !table.contains_key("secret") {
             self.missing(named("hook").unwrap_or(span), "secret", "secret = \"file:hook.secret\"");
         }
-        if keys.max_content.0 > HOOK_CONTENT_MAX_BYTES {
+        let content_max_bytes = keys.max_content.map_or(HOOK_CONTENT_BYTES, |most| most.0);
+        if content_max_bytes > HOOK_CONTENT_MAX_BYTES {
             let at = named("max_content").unwrap_or(0..0);
             let what = format!("`filter.{name}.max_content` must be from 0 to 32MiB");
             self.cx.problem(
@@ -165,12 +179,7 @@ impl Reading<'_> {
                 "write \"32MiB\" at most: this much of a message is in memory".to_owned(),
             );
         }
-        Some(FilterServer::Hook(Hook {
-            url,
-            secret: keys.secret,
-            ca_file: keys.ca_file,
-            content_max_bytes: keys.max_content.0,
-        }))
+        Some(FilterServer::Hook(Hook { url, secret: keys.secret, ca_file: keys.ca_file, content_max_bytes }))
     }
 
     /// Reads `[filter.NAME]`, in the order of the file.
@@ -182,9 +191,11 @@ impl Reading<'_> {
             let Some(table) = self.named_table("filter", name, found) else { continue };
             let (name, span) = (name.get_ref().to_string(), name.span());
             let keys: FilterKeys = self.section(&format!("filter.{name}"), Some(table));
+            let usual = if keys.milter.is_some() { Duration::from_mins(5) } else { Duration::from_mins(1) };
+            let content_timeout = keys.content_timeout.unwrap_or(usual);
             for (key, time, most, words) in [
                 ("timeout", keys.timeout, TIMEOUT_MAX, "25s"),
-                ("content_timeout", keys.content_timeout, CONTENT_TIMEOUT_MAX, "9m"),
+                ("content_timeout", content_timeout, CONTENT_TIMEOUT_MAX, "9m"),
             ] {
                 if time.is_zero() || time > most {
                     let what = format!("`filter.{name}.{key}` must be from 1ms to {words}");
@@ -194,7 +205,7 @@ impl Reading<'_> {
                 }
             }
             let (audience, is_local) = (keys.r#for, keys.local);
-            let (timeout, content_timeout) = (keys.timeout, keys.content_timeout);
+            let timeout = keys.timeout;
             let passes_on_failure = keys.on_failure == OnFailure::Pass;
             let Some(server) = self.filter_server(&name, keys, table, span) else { continue };
             filters.push(Filter {

@@ -43,7 +43,7 @@ section! {
         /// An LDAP directory: `ldap://host`, `ldaps://host` for TLS, or `unix:/path`.
         ldap: Option<LdapServer> = "",
         /// Begins connections to `ldap://host` with StartTLS, and verifies the certificate. A server without it is not used.
-        starttls: bool = "false",
+        starttls: Option<bool> = "",
         /// The entry of the directory at which the search begins: `ou=people,dc=example,dc=com`. All entries below are
         /// searched.
         base: Option<Text> = "",
@@ -219,7 +219,7 @@ fn source(place: &str, name: &str, keys: &MapKeys, trust: Trust) -> Result<Optio
             let filter = text(&keys.filter).ok_or(("filter", "filter = \"(mail={key})\""))?;
             let attribute =
                 word(&keys.attribute).ok_or(("attribute", "attribute = \"mailRoutingAddress\""))?;
-            let (bind, starts_tls) = (text(&keys.bind), keys.starttls);
+            let (bind, starts_tls) = (text(&keys.bind), keys.starttls == Some(true));
             keys.ldap
                 .clone()
                 .map(|server| Source::Ldap(Ldap { server, starts_tls, base, filter, attribute, bind, trust }))

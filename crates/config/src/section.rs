@@ -348,8 +348,6 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("route", "bind_address", "source_address"),
     ("delivery", "helo_name", "ehlo_name"),
     ("delivery", "bind_address", "source_address"),
-    ("filter", "address", "milter"),
-    ("filter", "socket", "milter"),
     ("dns", "servers", "nameservers"),
     ("dns", "resolvers", "nameservers"),
     ("tls", "cert", "certificate"),

@@ -267,6 +267,12 @@ const TABLE: &[Sought] = rows! {
     "local": "home_mailbox mailbox mail_location path" =>
         "it is called `maildir` or `mbox` here",
         "write", MAILDIR;
+    "filter": "server address socket url host" =>
+        "a filter is a `milter`, `rspamd`, or a `hook`",
+        "write this, or rspamd = \"127.0.0.1:11333\", or hook = \"http://127.0.0.1:8080/mail\"", FILTER;
+    "filter": "spam_header reject_message" =>
+        "a setting of rspamd's proxy worker",
+        "let rspamd's rules set the text of refusals; the field is X-Spam (docs/filters.md)", "";
     "map": "file path text hash texthash table type" =>
         "a section is only for servers and databases",
         "name a file where it is used", VIRTUAL;

@@ -270,7 +270,7 @@ fn every_set_up_of_the_guides_is_a_valid_file() {
         }
         certify(dir.path(), "fullchain.pem", "privkey.pem");
         fs::copy(dir.path().join("fullchain.pem"), dir.path().join("ldap-ca.pem")).unwrap();
-        for name in ["mysql.secret", "ldap.secret", "dkim-keys", "domains"] {
+        for name in ["mysql.secret", "ldap.secret", "hook.secret", "dkim-keys", "domains"] {
             fs::write(dir.path().join(name), "example.com x\n").unwrap();
         }
         let text = fs::read_to_string(set_up.join("postrider.toml")).unwrap();

@@ -3,6 +3,7 @@
 use crate::{Judged, Transaction};
 use aws_lc_rs::hmac;
 use data_encoding::{BASE64, HEXLOWER};
+use mail::Mailbox;
 use milter::{Edit, Verdict};
 use serde::{Deserialize, Serialize};
 
@@ -103,15 +104,39 @@ struct Field {
 /// # Errors
 /// It is not such an answer, or asks for what is not a header field, a reply or an address.
 pub fn read_answer(answer: &[u8], names: &[Vec<u8>]) -> Result<Judged, String> {
-    let answer: Answer = serde_json::from_slice(answer).map_err(|e| format!("its answer: {e}"))?;
+    let text = answer.trim_ascii();
+    if text.is_empty() {
+        return Err("its answer is empty: 204 accepts, or 200 with JSON".to_owned());
+    }
+    if !text.starts_with(b"{") {
+        return Err("its answer is not a JSON object such as {\"action\": \"accept\"}".to_owned());
+    }
+    let answer: Answer = serde_json::from_slice(text).map_err(|e| format!("its answer: {e}"))?;
+    let is_refusal = matches!(answer.action, Action::Reject | Action::Defer);
+    if answer.reply.is_some() && !is_refusal {
+        return Err("its `reply` is for `reject` and `defer`".to_owned());
+    }
+    if answer.reason.is_some() && answer.action != Action::Hold {
+        return Err("its `reason` is for `hold`".to_owned());
+    }
+    let address = |text: &str| match Mailbox::parse(text, true) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("its address `{}`: {error}", text.escape_debug())),
+    };
+    answer.add_recipients.iter().chain(&answer.remove_recipients).try_for_each(|to| address(to))?;
+    answer.from.iter().filter(|from| !from.is_empty()).try_for_each(|from| address(from))?;
     let mut edits = Vec::new();
     for name in &answer.remove_headers {
+        Edit::changing(1, name, None)?;
         let count = names.iter().filter(|known| known.eq_ignore_ascii_case(name.as_bytes())).count();
         for number in (1..=count).rev() {
             edits.push(Edit::changing(u32::try_from(number).unwrap_or(u32::MAX), name, None)?);
         }
     }
     for Field { name, value } in &answer.add_headers {
+        if !value.is_ascii() {
+            return Err(format!("its field `{name}` is not ASCII: write encoded words (RFC 2047)"));
+        }
         edits.push(Edit::adding(name, value)?);
     }
     edits.extend(answer.from.as_deref().map(Edit::from).transpose()?);
@@ -126,8 +151,10 @@ pub fn read_answer(answer: &[u8], names: &[Vec<u8>]) -> Result<Judged, String> {
         (Action::Defer, None) => Verdict::TempFail,
         (action @ (Action::Reject | Action::Defer), Some(reply)) => {
             let first = if action == Action::Reject { '5' } else { '4' };
-            if !reply.starts_with(first) {
-                return Err(format!("its `reply` does not begin with {first}, as its `action` does"));
+            if !reply.starts_with(first) || !reply.is_ascii() || reply.contains(['\r', '\n']) {
+                return Err(format!(
+                    "its `reply` is not one line of ASCII such as {first}50 {first}.7.1 text"
+                ));
             }
             Verdict::replying(reply)?
         }
@@ -216,11 +243,22 @@ mod tests {
     #[test]
     fn answers_that_are_not_understood_are_failures() {
         for (answer, expected) in [
-            ("", "EOF"),
+            ("", "is empty"),
+            ("[]", "not a JSON object"),
+            ("{\"action\": \"accept\", \"reply\": \"550 5.7.1 no\"}", "for `reject`"),
+            ("{\"action\": \"accept\", \"reason\": \"why\"}", "for `hold`"),
+            ("{\"action\": \"accept\", \"add_recipients\": [\"joe\"]}", "its address `joe`"),
+            ("{\"action\": \"accept\", \"from\": \"a b\"}", "its address `a b`"),
+            ("{\"action\": \"accept\", \"remove_headers\": [\"X:\"]}", "a field name"),
+            (
+                "{\"action\": \"accept\", \"add_headers\": [{\"name\": \"X\", \"value\": \"gr\u{fc}n\"}]}",
+                "not ASCII",
+            ),
+            ("{\"action\": \"reject\", \"reply\": \"550 5.7.1 a\\r\\n250 b\"}", "not one line"),
             ("{}", "missing field `action`"),
             ("{\"action\": \"maybe\"}", "unknown variant `maybe`"),
             ("{\"action\": \"accept\", \"add_header\": []}", "unknown field `add_header`"),
-            ("{\"action\": \"reject\", \"reply\": \"450 4.7.1 later\"}", "does not begin with 5"),
+            ("{\"action\": \"reject\", \"reply\": \"450 4.7.1 later\"}", "such as 550 5.7.1"),
             ("{\"action\": \"reject\", \"reply\": \"5 no\"}", "code"),
             (
                 "{\"action\": \"accept\", \"add_headers\": [{\"name\": \"a:\", \"value\": \"\"}]}",

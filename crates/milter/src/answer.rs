@@ -109,7 +109,7 @@ impl Edit {
     /// # Errors
     /// It is not a header field.
     pub fn adding(name: &str, value: &str) -> Result<Self, &'static str> {
-        let (name, value) = (field_name(name.as_bytes())?, field_value(value.as_bytes(), false)?);
+        let (name, value) = field(name, value)?;
         Ok(Self::AddHeader { name, value })
     }
 
@@ -118,7 +118,7 @@ impl Edit {
     /// # Errors
     /// It is not a header field.
     pub fn inserting(index: u32, name: &str, value: &str) -> Result<Self, &'static str> {
-        let (name, value) = (field_name(name.as_bytes())?, field_value(value.as_bytes(), false)?);
+        let (name, value) = field(name, value)?;
         Ok(Self::InsertHeader { index, name, value })
     }
 
@@ -127,8 +127,8 @@ impl Edit {
     /// # Errors
     /// It is not a header field.
     pub fn changing(index: u32, name: &str, value: Option<&str>) -> Result<Self, &'static str> {
-        let value = value.map(|value| field_value(value.as_bytes(), false)).transpose()?;
-        Ok(Self::ChangeHeader { index: index.max(1), name: field_name(name.as_bytes())?, value })
+        let (name, checked) = field(name, value.unwrap_or_default())?;
+        Ok(Self::ChangeHeader { index: index.max(1), name, value: value.map(|_| checked) })
     }
 
     /// Replaces the sender; an empty one is `<>`.
@@ -296,6 +296,17 @@ fn edit(packet: Packet, keeps_space: bool) -> Result<Edit, Fault> {
     };
     data.end()?;
     Ok(edit)
+}
+
+/// Returns a field whose lines are no longer than RFC 5322 §2.1.1 permits: other servers may return mail with longer ones.
+fn field(name: &str, value: &str) -> Result<(Box<str>, Box<[u8]>), Fault> {
+    let (name, value) = (field_name(name.as_bytes())?, field_value(value.as_bytes(), false)?);
+    let mut lines = value.split(|byte| *byte == b'\n').map(<[u8]>::len);
+    let first = lines.next().unwrap_or_default() + name.len() + 1;
+    if lines.chain([first]).any(|length| length > mail::header::LINE_LENGTH_MAX) {
+        return Err("a line of a field is longer than 998 octets");
+    }
+    Ok((name, value))
 }
 
 fn field_name(name: &[u8]) -> Result<Box<str>, Fault> {

@@ -34,9 +34,9 @@ use std::{
 use tokio::time::Instant;
 use told::{Texts, macros};
 
-/// A filter does not answer (the log says why): the sender tries again.
+/// A filter gives no verdict (the log says why): the sender tries again.
 const FILTER_FAILED: Reply =
-    Reply::fixed(451, Enhanced(4, 7, 1), "A filter of this server does not answer, try again later");
+    Reply::fixed(451, Enhanced(4, 7, 1), "A filter of this server failed, try again later");
 /// As Postfix and Sendmail have it.
 const REJECTED: Reply = Reply::fixed(550, Enhanced(5, 7, 1), "Command rejected");
 const TRY_AGAIN: Reply = Reply::fixed(451, Enhanced(4, 7, 1), "Service unavailable - try again later");

@@ -2,7 +2,7 @@
 
 use super::Check;
 use crate::{
-    ClientCertificates, ListenTls, Settings, certificate,
+    ClientCertificates, FilterServer, Hook, ListenTls, Settings, certificate,
     choice::SaslMechanism,
     listen_address::ListenAt,
     listing::Effective,
@@ -17,6 +17,15 @@ use std::time::Duration;
 /// A session waits for all look-ups together for 30 s.
 const TOKEN_TIMEOUT_MAX: Duration = Duration::from_secs(25);
 
+/// Returns what to do about a secret that cannot be read.
+fn help_for(source: &SecretSource) -> &'static str {
+    match source {
+        SecretSource::File(_) => "name a file that this user may read",
+        SecretSource::Credential(_) => "write `LoadCredential=` with this name into the unit",
+        SecretSource::Environment(_) => "give this variable a value in the daemon's environment",
+    }
+}
+
 impl Check<'_, '_> {
     /// Reads the secrets of routes and maps, for a daemon that is about to use them.
     pub(super) fn secrets(&mut self, s: &Settings) {
@@ -30,12 +39,12 @@ impl Check<'_, '_> {
                 let is_it = |e: &&Effective| e.path.ends_with(".login") && e.value == shown;
                 let found = self.reading.effective.iter().find(is_it);
                 let path = found.map_or(String::new(), |e| e.path.clone());
-                let help = match &login.secret {
-                    SecretSource::File(_) => "name a file that this user may read",
-                    SecretSource::Credential(_) => "write `LoadCredential=` with this name into the unit",
-                    SecretSource::Environment(_) => "give this variable a value in the daemon's environment",
-                };
-                self.problem(&path, why, "no secret", help);
+                self.problem(&path, why, "no secret", help_for(&login.secret));
+            }
+        }
+        for filter in &s.filters {
+            if let FilterServer::Hook(Hook { secret: Some(secret), .. }) = &filter.server {
+                self.secret(&format!("filter.{}.secret", filter.name), secret);
             }
         }
         for map in &s.maps {
@@ -78,6 +87,14 @@ impl Check<'_, '_> {
         }
         self.unusable_mechanisms(s);
         self.tokens(s);
+        for filter in &s.filters {
+            let FilterServer::Hook(hook) = &filter.server else { continue };
+            self.pem(
+                &format!("filter.{}.ca_file", filter.name),
+                hook.ca_file.as_deref(),
+                certificate::authorities,
+            );
+        }
         if let Some(UserStore::Bind(map)) = &s.auth.users {
             self.directory_of_users(s, map);
         }
@@ -183,10 +200,15 @@ impl Check<'_, '_> {
         let id = ("client_id", oauth.client_id.is_some());
         self.both_or_none("oauth", id, ("client_secret", oauth.client_secret.is_some()));
         self.pem("oauth.ca_file", oauth.ca_file.as_deref(), certificate::authorities);
-        if let (Some(source), Purpose::Serve) = (&oauth.client_secret, self.purpose)
-            && let Err(why) = source.secret()
-        {
-            self.problem("oauth.client_secret", why, "no secret", "name a file that this user may read");
+        if let Some(source) = &oauth.client_secret {
+            self.secret("oauth.client_secret", source);
+        }
+    }
+
+    /// Reports a secret that cannot be read.
+    fn secret(&mut self, path: &str, source: &SecretSource) {
+        if let (Purpose::Serve, Err(why)) = (self.purpose, source.secret()) {
+            self.problem(path, why, "no secret", help_for(source));
         }
     }
 

@@ -74,7 +74,10 @@ async fn answers(filter: &config::Filter, settings: &Settings) -> Finding {
         }
     };
     let Err(failure) = answered else {
-        return Finding::ok(FILTER, format!("{name} answers at {server}"));
+        let is_hook = matches!(server, FilterServer::Hook(_));
+        let more =
+            if is_hook { "; whether it trusts the signature shows with the first message" } else { "" };
+        return Finding::ok(FILTER, format!("{name} answers at {server}{more}"));
     };
     let seen = |result: &str| format!("{name} ({server}): {failure}: {result}");
     let advice = format!("start the filter, let the daemon's user open its socket, or correct `{key}`");
