@@ -295,12 +295,12 @@ fn the_answer_to_an_earlier_attempt_is_that_of_its_server_and_of_its_recipient()
         (told.to_owned(), text.split_once(&field).unwrap().1.split("\r\n\r\n").next().unwrap().to_owned())
     };
     let (told, fields) = of("one@b.test");
-    assert!(told.contains("Answer of mx.b.test[192.0.2.1]:25: 451 4.7.1 greylisted"), "{told}");
+    assert!(told.contains("mx.b.test[192.0.2.1]:25 replied: 451 4.7.1 greylisted"), "{told}");
     assert!(!told.contains("Remark"), "{told}");
     assert!(fields.contains("Status: 5.4.7\r\nRemote-MTA: dns; mx.b.test\r\n"), "{fields}");
     assert!(fields.contains("Diagnostic-Code: smtp; 451 4.7.1 greylisted"), "{fields}");
     let (told, fields) = of("three@b.test");
-    assert!(told.contains("Answer of b.test: 452 4.2.2 full"), "{told}");
+    assert!(told.contains("b.test replied: 452 4.2.2 full"), "{told}");
     assert!(!fields.contains("Remote-MTA") && fields.contains("smtp; 452 4.2.2 full"), "{fields}");
     let attempted = format!("Last-Attempt-Date: {}\r\n", UnixMillis(0).rfc5322());
     assert_eq!(text.matches(&attempted).count(), 2, "{text}");

@@ -286,7 +286,7 @@ fn each_recipient_of_an_expired_or_delayed_message_is_told_its_own_last_answer_a
         let report = bench.reports.pop().unwrap();
         let text = String::from_utf8(report.content.in_memory().unwrap().to_vec()).unwrap();
         for said in ["452 full", "451 greylisted"] {
-            let told = format!("Answer of mx.d.test[192.0.2.1]:25: {said}\r\n");
+            let told = format!("mx.d.test[192.0.2.1]:25 replied: {said}\r\n");
             let field = format!("Remote-MTA: dns; mx.d.test\r\nDiagnostic-Code: smtp; {said}\r\n");
             assert!(text.matches(&told).count() == 1 && text.matches(&field).count() == 1, "{text}");
         }

@@ -26,7 +26,7 @@ pub(crate) enum DkimCommand {
     ///
     /// The new key is made next to the old one, with its owner. When the record can be seen, `selector` and `key` of the [[sign]] section are
     /// changed in the configuration, and the daemon reloads it. Until then the old key signs. The exit code is 75 if the record
-    /// cannot be seen in time; the same command goes on waiting.
+    /// cannot be seen in time; run the same command again to go on waiting.
     Rotate(RotateArgs),
     /// Look up the DNS record of each key in the configuration
     ///

@@ -105,10 +105,10 @@ fn print_recipient(r: &RecipientInfo, now: u64, out: &mut dyn Write) -> io::Resu
     }
 }
 
-/// Returns the number of attempts in words. A message for a suspended destination waits untried.
+/// Returns the number of attempts in words. A message for a suspended destination waits without one.
 fn attempts(count: u32) -> String {
     match count {
-        0 => "seen by another message; this one has not been tried".to_owned(),
+        0 => "this message has not been offered yet".to_owned(),
         count => mail::counted(count.into(), "attempt"),
     }
 }
