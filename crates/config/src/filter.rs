@@ -6,9 +6,9 @@ use crate::{
     route::SecretSource,
     rules::OnFailure,
     section::{Reading, section},
+    server_value::{MilterServer, RspamdServer},
     sought,
     units::ByteSize,
-    value::{MilterServer, RspamdServer},
 };
 use maps::Server;
 use policy::Audience;

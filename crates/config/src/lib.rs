@@ -39,6 +39,7 @@ mod route;
 mod rules;
 mod schema;
 mod section;
+mod server_value;
 pub mod settings;
 mod sign;
 mod sought;

@@ -3,7 +3,8 @@
 use crate::{
     route::SecretSource,
     section::{Reading, section},
-    value::{MapServer, Query, RedisServer, Text, Word},
+    server_value::MapServer,
+    value::{Query, RedisServer, Text, Word},
 };
 use maps::{KEY, Ldap, LdapServer, NamedMap, Source, Trust};
 use std::{ops::Range, path::PathBuf, time::Duration};

@@ -7,8 +7,9 @@ use super::values::{
 use crate::{
     domain::DomainPattern,
     section::section,
+    server_value::MapServer,
     units::ByteSize,
-    value::{MapServer, OrMap, Word},
+    value::{OrMap, Word},
 };
 use ipnet::IpNet;
 use limits::Rate;
