@@ -482,9 +482,14 @@ fn differences(machine: &Machine, all: &[Lists]) -> Vec<Option<Difference>> {
         let tells = |what: &&str| said.contains(*what);
         let is_told = |ours: &str| {
             ours.contains("Relay access denied")
-                && ["may relay by a table only", "lets other clients relay", "let everybody relay"]
-                    .iter()
-                    .any(tells)
+                && [
+                    "may relay by a table only",
+                    "lets other clients relay",
+                    "let everybody relay",
+                    "would make an open relay",
+                ]
+                .iter()
+                .any(tells)
         };
         let differ = theirs.iter().zip(&ours).position(|((envelope, theirs), (_, ours))| {
             let are_refusals = !theirs.starts_with('2') && !ours.starts_with('2');

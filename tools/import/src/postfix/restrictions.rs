@@ -106,6 +106,15 @@ impl Lists {
 
     /// Returns the networks whose clients may send everywhere by a table of clients.
     pub(super) fn relaying(&self, context: &Context<'_>) -> Vec<String> {
+        self.of_tables(context, May::Yes)
+    }
+
+    /// Returns whether some clients of the networks in tables may send everywhere.
+    pub(super) fn relays_some(&self, context: &Context<'_>) -> bool {
+        !self.of_tables(context, May::Some).is_empty()
+    }
+
+    fn of_tables(&self, context: &Context<'_>, wanted: May) -> Vec<String> {
         let steps =
             self.lists.iter().flat_map(|(_, list)| list).filter(|step| step.word == "check_client_access");
         let mut found = Vec::new();
@@ -113,9 +122,14 @@ impl Lists {
             for group in of_table(context, step).unwrap_or_default() {
                 let networks = group.patterns.iter().filter_map(|text| network(text));
                 for network in networks.filter(|_| group.key == "client" && group.action == Action::Permit) {
-                    let client = Client { network: Some(network), ..STRANGER };
+                    let is_inside = context
+                        .networks
+                        .iter()
+                        .filter_map(|known| self::network(known))
+                        .any(|known| known.contains(&network));
+                    let client = Client { network: Some(network), is_inside, ..STRANGER };
                     let text = network_text(network);
-                    if self.may(context, client, false) == May::Yes && !found.contains(&text) {
+                    if self.may(context, client, false) == wanted && !found.contains(&text) {
                         found.push(text);
                     }
                 }
@@ -353,7 +367,7 @@ fn one(
         "permit_auth_destination" => {
             // Strangers send to these domains only.
             open.strangers = false;
-            open.networks &= decision.clients.are_relayed;
+            open.networks &= context.do_networks_relay;
             open.except(("to", context.destinations.clone()));
         }
         // Postrider asks first whether a client may send to the domain: the rule is for those that may.

@@ -48,6 +48,8 @@ pub(in super::super) struct Context<'a> {
     pub(in super::super) destinations: Vec<String>,
     /// Whether these, and no others, are in `relay.networks`.
     pub(in super::super) are_relayed: bool,
+    /// Those of `mynetworks` may relay, and perhaps others.
+    pub(in super::super) do_networks_relay: bool,
 }
 
 /// Defaults of Postfix that other values refer to.
@@ -106,6 +108,7 @@ impl<'a> Context<'a> {
             networks: Vec::new(),
             destinations: Vec::new(),
             are_relayed: true,
+            do_networks_relay: true,
         }
     }
 

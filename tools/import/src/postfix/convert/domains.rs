@@ -17,7 +17,8 @@ use crate::{
     places::is_domain,
     report::Effect,
 };
-use std::path::Path;
+use ipnet::IpNet;
+use std::{net::IpAddr, path::Path};
 
 /// The domains that a parameter lists or names tables of.
 #[derive(Debug, Clone, Default)]
@@ -395,9 +396,16 @@ fn relay_networks(context: &mut Context<'_>) {
         .collect();
     let inside = lists.iter().map(|lists| lists.may(context, INSIDE, false)).min().unwrap_or(May::Yes);
     let mut more: Vec<String> = lists.iter().flat_map(|lists| lists.relaying(context)).collect();
-    more.retain(|network| !context.networks.contains(network));
+    // What permits some of them alone may be a table, with something behind it that refuses the others.
+    if inside == May::Yes {
+        let net = |text: &String| {
+            text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+        };
+        let known: Vec<IpNet> = context.networks.iter().filter_map(net).collect();
+        more.retain(|text| !net(text).is_some_and(|one| known.iter().any(|wide| wide.contains(&one))));
+    }
     // The check of the configuration refuses them.
-    let is_too_wide = |text: &&String| text.parse::<ipnet::IpNet>().is_ok_and(|net| net.prefix_len() < 8);
+    let is_too_wide = |text: &&String| text.parse::<IpNet>().is_ok_and(|net| net.prefix_len() < 8);
     let wide: Vec<String> = context.networks.iter().chain(&more).filter(is_too_wide).cloned().collect();
     if !wide.is_empty() {
         context.effect(
@@ -410,7 +418,8 @@ fn relay_networks(context: &mut Context<'_>) {
         );
         more.retain(|network| !wide.contains(network));
     }
-    match lists.iter().map(|lists| lists.may(context, STRANGER, false)).max() {
+    let by_table = lists.iter().any(|lists| lists.relays_some(context)).then_some(May::Some);
+    match lists.iter().map(|lists| lists.may(context, STRANGER, false)).max().max(by_table) {
         Some(May::Yes) => context.effect(
             Effect::Refused,
             "smtpd_relay_restrictions",
@@ -425,6 +434,10 @@ fn relay_networks(context: &mut Context<'_>) {
     }
     match inside {
         May::Yes => {}
+        May::No if !more.is_empty() => context.note(
+            "mynetworks",
+            format!("only {} may relay, by a table: the others are not in relay.networks", more.join(", ")),
+        ),
         May::No => context
             .note("mynetworks", "no list permits these clients to relay: they are not in relay.networks"),
         May::Some => context.effect(
@@ -433,6 +446,7 @@ fn relay_networks(context: &mut Context<'_>) {
             "these clients may relay by a table only: they are not in relay.networks",
         ),
     }
+    context.do_networks_relay = inside == May::Yes;
     context.are_relayed = inside == May::Yes && more.is_empty() && wide.is_empty();
     let mut known = if inside == May::Yes { context.networks.clone() } else { Vec::new() };
     known.retain(|network| !wide.contains(network));

@@ -44,3 +44,43 @@ fn access_tables_and_policy_servers_are_rules() {
         "{report}"
     );
 }
+
+/// Found among 10,000 sets of generated lists.
+#[test]
+fn who_may_relay_is_what_all_lists_together_permit() {
+    const OUTSIDE: &[(&str, &str)] =
+        &[("/c", "203.0.113.9 OK\n"), ("/n", "far.example OK\n"), ("/i", "192.0.2.7 OK\n")];
+    let of = |lists: &str| {
+        let main =
+            format!("myhostname = mx.test\nmydestination = mx.test\nmynetworks = 192.0.2.0/24\n{lists}\n");
+        let (toml, report) = converted(&main, OUTSIDE);
+        (toml, report.to_string())
+    };
+    // One list lets a client pass that the other one lets relay, and nobody else.
+    let (toml, report) = of(
+        "smtpd_recipient_restrictions = check_client_access texthash:/i, check_recipient_access static:{REJECT}\n\
+         smtpd_relay_restrictions = permit_mynetworks, reject",
+    );
+    assert!(
+        toml.contains("networks = [\"192.0.2.7\"]") && report.contains("only 192.0.2.7 may relay"),
+        "{toml} {report}"
+    );
+    // A name in one table, and an address in another.
+    let (_, report) = of(
+        "smtpd_client_restrictions = check_client_access texthash:/c, check_client_access static:{550 5.7.1 no}\n\
+         smtpd_relay_restrictions = check_client_access texthash:/n, reject",
+    );
+    assert!(report.contains("lets other clients relay"), "{report}");
+    // Others that a table lets relay change nothing for the networks: what refuses their mail to others stays.
+    for table in ["/i", "/c"] {
+        let (toml, _) = of(&format!(
+            "smtpd_relay_restrictions = permit_auth_destination, reject_unknown_client_hostname, check_client_access texthash:{table}, \
+             permit_mynetworks, reject"
+        ));
+        let rule = toml.split("[[rule]]").find(|rule| rule.contains("client_name = [\"none\"]"));
+        assert!(
+            rule.is_some_and(|rule| rule.contains("unless = { to = [") && rule.contains("450 4.7.25")),
+            "{toml}"
+        );
+    }
+}
