@@ -147,7 +147,7 @@ fn where_mail_goes_is_shown_before_it_is_sent() {
         ("eve@b.test", "mx:partner.test"),
         (
             "ann@b.test",
-            "the next hop \"error:no\" cannot be used: it is neither a host nor the name of a [[route]]",
+            "the next hop \"error:no\" cannot be used: write the name of a [[route]] with `reject`",
         ),
     ] {
         let output = Command::new(crate::common::BINARY)

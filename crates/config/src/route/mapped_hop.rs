@@ -41,6 +41,10 @@ impl MappedHop {
         {
             return Ok(Some(Self::Route(name.into())));
         }
+        let word = value.split(':').next().unwrap_or_default();
+        if matches!(word, "error" | "retry" | "discard" | "hold") && value.contains(':') {
+            return Err(bad("write the name of a [[route]] with `reject`, `discard` or `hold`"));
+        }
         let (kind, rest) = match value.split_once(':') {
             Some((kind @ ("smtp" | "relay" | "lmtp"), rest)) => (kind, rest),
             _ if value.contains(['.', '[']) => ("smtp", value),
@@ -48,7 +52,7 @@ impl MappedHop {
         };
         if let (true, Some(path)) = (kind == "lmtp", rest.strip_prefix("unix:")) {
             if !path.starts_with('/') {
-                return Err(bad("the path of the socket is not absolute"));
+                return Err(bad("the path of the socket is not absolute: write lmtp:unix:/path"));
             }
             let server = parse_lmtp_server(rest, Path::new("/")).map_err(bad)?;
             return Ok(Some(Self::Lmtp(server)));

@@ -84,8 +84,15 @@ fn check_selector(selector: &str) -> Result<(), CliError> {
 fn make_key(algorithm: Algorithm, file: &Path) -> Result<(SigningKey, File), CliError> {
     let pem = SigningKey::generate(algorithm).map_err(|why| CliError::new(Exit::Unavailable, why))?;
     let key = SigningKey::from_pem(pem.as_bytes()).expect("a key that was made can be read");
-    let failed =
-        |e: std::io::Error| CliError::new(Exit::CantCreate, format!("create {}: {e}", file.display()));
+    let failed = |e: std::io::Error| {
+        let why = match e.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                "it exists already: choose another --selector or --out; `postrider dkim rotate` changes a key that is in use".to_owned()
+            }
+            _ => e.to_string(),
+        };
+        CliError::new(Exit::CantCreate, format!("create {}: {why}", file.display()))
+    };
     let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;
     open.write_all(pem.as_bytes()).and_then(|()| open.sync_all()).map_err(failed)?;
     Ok((key, open))
