@@ -16,7 +16,7 @@ pub(crate) struct HttpPeer {
 }
 
 impl HttpPeer {
-    /// `ca_file`: the authorities to trust in place of Mozilla's.
+    /// `ca_file`: the authorities to trust instead of Mozilla's.
     ///
     /// # Errors
     /// The file of authorities cannot be read; the text names it.

@@ -7,7 +7,7 @@ use crate::{
     rules::OnFailure,
     section::{Reading, section},
     server_value::{MilterServer, RspamdServer},
-    sought,
+    sought::has_sought_key,
     units::ByteSize,
 };
 use maps::Server;
@@ -76,7 +76,7 @@ pub struct Filter {
 /// What a filter speaks, and where it listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilterServer {
-    /// The milter protocol.
+    /// The milter protocol, at each command.
     Milter(Server),
     /// rspamd's protocol over HTTP.
     Rspamd(Server),
@@ -91,7 +91,7 @@ pub struct Hook {
     pub url: HttpUrl,
     /// By which requests are signed.
     pub secret: Option<SecretSource>,
-    /// Authorities that are trusted in place of Mozilla's.
+    /// Authorities to trust instead of Mozilla's.
     pub ca_file: Option<PathBuf>,
     /// Octets of a message that it gets; 0 for the header alone.
     pub content_max_bytes: u64,
@@ -127,7 +127,7 @@ impl Reading<'_> {
             ["milter", "rspamd", "hook"].into_iter().filter(|key| table.contains_key(*key)).collect();
         match given[..] {
             [] => {
-                if !table.keys().any(|key| sought::about_key("filter", key.get_ref()).is_some()) {
+                if !has_sought_key("filter", table) {
                     let what = "`milter`, `rspamd` or `hook` is missing".to_owned();
                     self.cx.problem_of(
                         Code::MissingKey,

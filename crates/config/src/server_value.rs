@@ -30,26 +30,12 @@ fn server(text: &str, base: &Path) -> Result<Server, (String, Option<String>)> {
     }
 }
 
-text_value!(
-    MapServer,
-    "a server",
-    "\"unix:/run/users.sock\" or \"127.0.0.1:2102\"",
-    |t, base| server(t, base).map(MapServer),
-    |s| s.0.to_string()
-);
+macro_rules! server {
+    ($ty:ident, $hint:literal) => {
+        text_value!($ty, "a server", $hint, |t, base| server(t, base).map($ty), |s| s.0.to_string());
+    };
+}
 
-text_value!(
-    MilterServer,
-    "a server",
-    "\"unix:/run/rspamd/milter.sock\" or \"127.0.0.1:11332\"",
-    |t, base| server(t, base).map(MilterServer),
-    |s| s.0.to_string()
-);
-
-text_value!(
-    RspamdServer,
-    "a server",
-    "\"127.0.0.1:11333\" or \"unix:/run/rspamd/worker.sock\"",
-    |t, base| server(t, base).map(RspamdServer),
-    |s| s.0.to_string()
-);
+server!(MapServer, "\"unix:/run/users.sock\" or \"127.0.0.1:2102\"");
+server!(MilterServer, "\"unix:/run/rspamd/milter.sock\" or \"127.0.0.1:11332\"");
+server!(RspamdServer, "\"127.0.0.1:11333\" or \"unix:/run/rspamd/worker.sock\"");

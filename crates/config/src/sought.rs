@@ -1,5 +1,7 @@
 //! Settings that people know from other mail servers, or look for at another place: what they are here, and what to write.
 
+use toml::de::DeTable;
+
 /// A name that does not exist at its place.
 struct Sought {
     /// The section, as in `SectionDoc::name`; empty for what stands before the first one.
@@ -335,6 +337,11 @@ pub fn about_key(path: &str, key: &str) -> Option<(&'static str, String)> {
     is_switch.then(|| {
         ("there is no such switch", "leave it out: a section is used because it is there".to_owned())
     })
+}
+
+/// Returns whether a section has a key that is reported with what to write, which may be what the section lacks.
+pub(crate) fn has_sought_key(section: &str, table: &DeTable<'_>) -> bool {
+    table.keys().any(|key| about_key(section, key.get_ref()).is_some())
 }
 
 /// Returns the label and the advice about a section that is written as a key.

@@ -278,7 +278,7 @@ mod tests {
             ],
         );
         let problems = load_with_origins(Some(&file), Purpose::Ask).unwrap_err();
-        assert_eq!(problems.list().len(), 2, "the unknown key is told at once: {problems}");
+        assert_eq!(problems.list().len(), 2, "the unknown key is reported at once: {problems}");
         let problem = &problems.list()[0];
         assert_eq!((problem.code, problems.place(problem)), (Code::Conflict, Some((2, 1))));
         assert!(problem.label.ends_with("postrider.toml:1"), "{}", problem.label);

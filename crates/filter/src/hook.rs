@@ -1,6 +1,6 @@
 //! HTTP hooks: a message as JSON, signed, and what the answer means. docs/filters.md has the members of both.
 
-use crate::{Judged, Transaction};
+use crate::{Judged, Transaction, rspamd::Header};
 use aws_lc_rs::hmac;
 use data_encoding::{BASE64, HEXLOWER};
 use mail::Mailbox;
@@ -127,11 +127,9 @@ pub fn read_answer(answer: &[u8], names: &[Vec<u8>]) -> Result<Judged, String> {
     answer.from.iter().filter(|from| !from.is_empty()).try_for_each(|from| address(from))?;
     let mut edits = Vec::new();
     for name in &answer.remove_headers {
+        // Also of a field that is not there.
         Edit::changing(1, name, None)?;
-        let count = names.iter().filter(|known| known.eq_ignore_ascii_case(name.as_bytes())).count();
-        for number in (1..=count).rev() {
-            edits.push(Edit::changing(u32::try_from(number).unwrap_or(u32::MAX), name, None)?);
-        }
+        Header(names).remove(name, 0, &mut edits)?;
     }
     for Field { name, value } in &answer.add_headers {
         if !value.is_ascii() {

@@ -1,5 +1,5 @@
-//! rspamd over HTTP: what a worker is told with the message, and what its answer means. It means here what rspamd's own milter makes of
-//! the same answer.
+//! rspamd over HTTP: the headers of the request, and what the answer means. An answer has the effect that it has through rspamd's own
+//! milter.
 
 use crate::{Judged, Transaction};
 use milter::{Edit, Verdict};
@@ -119,12 +119,12 @@ pub fn read_answer(answer: &[u8], names: &[Vec<u8>]) -> Result<Judged, String> {
     Ok(Judged { verdict, edits, body: None })
 }
 
-/// The names of the fields that rspamd was shown.
-struct Header<'a>(&'a [Vec<u8>]);
+/// The names of the fields that the filter was shown.
+pub(crate) struct Header<'a>(pub(crate) &'a [Vec<u8>]);
 
 impl Header<'_> {
     /// Removes a field by its number from 1, from the end by a negative one, or all by 0.
-    fn remove(&self, name: &str, which: i64, edits: &mut Vec<Edit>) -> Result<(), &'static str> {
+    pub(crate) fn remove(&self, name: &str, which: i64, edits: &mut Vec<Edit>) -> Result<(), &'static str> {
         let count = self.0.iter().filter(|known| known.eq_ignore_ascii_case(name.as_bytes())).count();
         let count = i64::try_from(count).unwrap_or(0);
         let numbers: Vec<i64> = match which {

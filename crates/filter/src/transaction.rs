@@ -1,9 +1,9 @@
-//! What a filter that is asked once, about a whole message, is told beside the content.
+//! The envelope and the client, for filters that see a whole message at once.
 
 /// A message that waits for its verdict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// The queue id.
+    /// The queue id, which the log of the other program can name.
     pub id: String,
     /// The name of this server.
     pub server: String,

@@ -102,11 +102,6 @@ fn messages() -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// Returns what a command says.
-fn run(daemon: &Postrider, arguments: &[&str]) -> String {
-    String::from_utf8(daemon.run(arguments, "").stdout).unwrap()
-}
-
 /// A server with rspamd, and where its mail goes.
 struct Asking {
     daemon: Postrider,
@@ -128,11 +123,11 @@ impl Asking {
             return format!("{} {}", reply.0, reply.1);
         }
         until("nothing is under way", || {
-            let queued = run(&self.daemon, &["queue", "list", "--json"]);
+            let queued = self.daemon.ask(&["queue", "list", "--json"]);
             queued.lines().all(|line| line.contains("\"held\""))
         });
-        let held = run(&self.daemon, &["queue", "list", "--json"]);
-        run(&self.daemon, &["queue", "delete", "all"]);
+        let held = self.daemon.ask(&["queue", "list", "--json"]);
+        self.daemon.ask(&["queue", "delete", "all"]);
         let mut arrived: Vec<String> = self
             .hop
             .take()
@@ -198,10 +193,10 @@ fn the_hook_of_the_examples_refuses_programs_and_marks_the_rest() {
     let reply = send("Content-Disposition: attachment; filename=a.EXE\r\n\r\nMZ\r\n");
     assert!(reply.0 == 550 && reply.1.contains("not accepted here"), "{reply:?}");
     fs::write(&secret, "another\n").unwrap();
-    run(&daemon, &["reload"]);
+    daemon.ask(&["reload"]);
     let reply = send("Subject: s\r\n\r\nbody\r\n");
     assert!(reply.0 == 451 && reply.1.contains("4.7.1"), "another secret: {reply:?}");
-    assert!(run(&daemon, &["status"]).contains("it answers 403"));
+    assert!(daemon.ask(&["status"]).contains("it answers 403"));
 }
 
 /// A server that reads a request, and writes this.
@@ -248,7 +243,7 @@ fn mail_waits_for_filters_by_http_that_fail_and_passes_them_if_it_may() {
                 let reply =
                     client.send("joe@a.test", &["x@far.test"], b"Subject: s\r\n\r\nbody\r\n").unwrap();
                 assert_eq!(reply.0, code, "{key}, {why}: {}", reply.1);
-                let status = run(&daemon, &["status"]);
+                let status = daemon.ask(&["status"]);
                 assert!(
                     status.contains(&format!("filter own ({url}")) || key == "hook",
                     "{key}, {why}: {status}"

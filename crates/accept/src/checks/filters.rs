@@ -1,6 +1,6 @@
-//! Filters. They see a message when all checks have let it pass: milters at MAIL and RCPT as the last ones, and all at the content
-//! when all changes of checks are made. A milter is told of the connection with the first MAIL, so that clients without mail
-//! cost it nothing.
+//! Filters. They come after the other checks: milters at MAIL, RCPT and the end of the content, the others only there, and all of
+//! them see the content as the checks have changed it. A milter hears of the connection with the first MAIL, so clients that
+//! send no mail cost it nothing.
 
 mod apply;
 mod asked;
@@ -286,7 +286,7 @@ impl Filter {
         Ok(Self { settings: filter, speaks, failures: Mutex::default(), is_failing: AtomicBool::new(false) })
     }
 
-    /// Whether it is told of each command; others are asked at the content.
+    /// Whether it sees each command; the others see only the whole message.
     fn is_milter(&self) -> bool {
         matches!(self.speaks, Speaks::Milter(_))
     }

@@ -43,10 +43,10 @@ section! {
         /// Maps that have the next hop of each recipient: `["map:transport", "text:/etc/postrider/transport"]`. The address is looked up, then
         /// without a detail, then its domain, `.example.com` for the domains above it, and `*`. The value is `smtp:HOST`, `relay:HOST` or
         /// `lmtp:HOST`, each with `:PORT` if you like and with brackets around the host or without; `lmtp:unix:/path`; a host alone; or the
-        /// `name` of a route. `smtp:` and `relay:` with a name alone mean its MX records, which are ignored otherwise. A recipient without a value takes the next route that matches. Without `domains`, for
-        /// all domains. The choice is made when a recipient is accepted and stored with the message; while a map does not answer, or its
-        /// value is none of these, clients get 451 4.3.0. If the map can return a port that the
-        /// configuration does not mention, add it to `process.extra_ports`.
+        /// `name` of a route. `smtp:` and `relay:` with a name alone mean its MX records, which are ignored otherwise. A recipient without
+        /// a value takes the next route that matches. Without `domains`, for all domains. The choice is made when a recipient is accepted
+        /// and stored with the message; while a map does not answer, or its value is none of these, clients get 451 4.3.0. If the map can
+        /// return a port that the configuration does not mention, add it to `process.extra_ports`.
         next_hop: Vec<Reference> = "[]",
         /// Deliver into Maildirs; `{local}` and `{domain}` as in `[local]`.
         maildir: Option<MaildirTemplate> = "",

@@ -2,9 +2,9 @@
 
 use super::{DeliverAs, Route, RouteAddresses, Target, keys::RouteKeys};
 use crate::{
-    about_key,
     choice::RouteTls,
     section::Reading,
+    sought::has_sought_key,
     value::{OrMap, Word},
 };
 use mail::LmtpServer;
@@ -23,11 +23,6 @@ const ONE_TARGET: &str = "one of smarthost = \"host:port\", lmtp = \"unix:/path\
 /// The key is there and not `false`: a target, or something bad that was noted already.
 fn may_be_target(table: &Spanned<&DeTable<'_>>, name: &str) -> bool {
     table.get_ref().get(name).is_some_and(|found| found.get_ref().as_bool() != Some(false))
-}
-
-/// A key that other servers have is reported with what to write, which may be the target.
-fn has_sought_key(table: &Spanned<&DeTable<'_>>) -> bool {
-    table.get_ref().keys().any(|key| about_key("route", key.get_ref()).is_some())
 }
 
 impl Reading<'_> {
@@ -90,7 +85,9 @@ impl Reading<'_> {
                 let span = named(name).unwrap_or(table.span());
                 self.cx.problem(span, what, "a route leads to one place", format!("keep {ONE_TARGET}"));
             }
-        } else if !TARGETS.iter().any(|name| may_be_target(table, name)) && !has_sought_key(table) {
+        } else if !TARGETS.iter().any(|name| may_be_target(table, name))
+            && !has_sought_key("route", table.get_ref())
+        {
             let what = "this route has no target".to_owned();
             self.cx.problem(table.span(), what, "no target", format!("add {ONE_TARGET}"));
         }

@@ -122,11 +122,7 @@ impl Lists {
             for group in of_table(context, step).unwrap_or_default() {
                 let networks = group.patterns.iter().filter_map(|text| network(text));
                 for network in networks.filter(|_| group.key == "client" && group.action == Action::Permit) {
-                    let is_inside = context
-                        .networks
-                        .iter()
-                        .filter_map(|known| self::network(known))
-                        .any(|known| known.contains(&network));
+                    let is_inside = context.has_network(network);
                     let client = Client { network: Some(network), is_inside, ..STRANGER };
                     let text = network_text(network);
                     if self.may(context, client, false) == wanted && !found.contains(&text) {

@@ -42,9 +42,9 @@ impl HookPeer {
     ) -> Result<Judged, Failure> {
         let of = transaction(view, shown.id).await;
         let mut pieces = ShownPieces::new(shown);
-        let (names, size) = (pieces.names(), pieces.bytes());
+        let (names, size) = (std::mem::take(&mut pieces.names), pieces.bytes());
         let most = match self.content_max_bytes {
-            0 => pieces.header_bytes(),
+            0 => pieces.header.len(),
             most => usize::try_from(most).unwrap_or(usize::MAX),
         };
         let mut content = Vec::new();
@@ -90,7 +90,7 @@ pub(super) async fn ask_rspamd(
 ) -> Result<Judged, Failure> {
     let of = transaction(view, shown.id).await;
     let mut pieces = ShownPieces::new(shown);
-    let names = pieces.names();
+    let names = std::mem::take(&mut pieces.names);
     let (sender, body) = filter::pieces(pieces.bytes());
     let sent = async move {
         while let Some(piece) = pieces.next().await? {
@@ -137,30 +137,24 @@ async fn transaction(view: &View<'_>, id: QueueId) -> Transaction {
 struct ShownPieces<'s, 'c> {
     shown: &'s ShownContent<'c>,
     header: Bytes,
+    /// Of the fields, in their order.
+    names: Vec<Vec<u8>>,
     /// Parts that were read; none before the header.
     read: Option<usize>,
 }
 
 impl<'s, 'c> ShownPieces<'s, 'c> {
     fn new(shown: &'s ShownContent<'c>) -> Self {
-        let mut header = Vec::new();
+        let (mut header, mut names) = (Vec::new(), Vec::new());
         for (name, value) in shown.content.fields().iter() {
+            names.push(name.to_vec());
             header.extend_from_slice(name);
             header.push(b':');
             header.extend_from_slice(value);
             header.extend_from_slice(b"\r\n");
         }
         header.extend_from_slice(b"\r\n");
-        Self { shown, header: header.into(), read: None }
-    }
-
-    /// The names of the fields, in their order.
-    fn names(&self) -> Vec<Vec<u8>> {
-        self.shown.content.fields().iter().map(|(name, _)| name.to_vec()).collect()
-    }
-
-    fn header_bytes(&self) -> usize {
-        self.header.len()
+        Self { shown, header: header.into(), names, read: None }
     }
 
     /// Octets of all pieces.

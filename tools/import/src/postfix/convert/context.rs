@@ -2,6 +2,7 @@
 
 use super::{
     super::{
+        access::network,
         main_cf::{MainCf, items},
         master_cf::MasterCf,
         restrictions::Lists,
@@ -10,6 +11,7 @@ use super::{
     users::Unlisted,
 };
 use crate::{Draft, Files, Report, Verdict, draft::Section, places::is_domain, report::Effect};
+use ipnet::IpNet;
 use std::{collections::HashMap, path::Path};
 
 /// A listener that clients connect to.
@@ -232,6 +234,11 @@ impl<'a> Context<'a> {
         if !self.notes.contains(&text) {
             self.notes.push(text);
         }
+    }
+
+    /// Returns whether `mynetworks` has all addresses of a network.
+    pub(in super::super) fn has_network(&self, wanted: IpNet) -> bool {
+        self.networks.iter().filter_map(|text| network(text)).any(|known| known.contains(&wanted))
     }
 
     /// Returns the tables of a parameter, each with its entries or the reason why they are not known.

@@ -2,6 +2,7 @@
 
 use super::{
     super::{
+        access::network,
         main_cf::items,
         restrictions::{INSIDE, Lists, May, STRANGER},
         table::{self, Purpose, Table, TableEntry, pattern_entries},
@@ -18,7 +19,7 @@ use crate::{
     report::Effect,
 };
 use ipnet::IpNet;
-use std::{net::IpAddr, path::Path};
+use std::path::Path;
 
 /// The domains that a parameter lists or names tables of.
 #[derive(Debug, Clone, Default)]
@@ -398,11 +399,7 @@ fn relay_networks(context: &mut Context<'_>) {
     let mut more: Vec<String> = lists.iter().flat_map(|lists| lists.relaying(context)).collect();
     // What permits some of them alone may be a table, with something behind it that refuses the others.
     if inside == May::Yes {
-        let net = |text: &String| {
-            text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
-        };
-        let known: Vec<IpNet> = context.networks.iter().filter_map(net).collect();
-        more.retain(|text| !net(text).is_some_and(|one| known.iter().any(|wide| wide.contains(&one))));
+        more.retain(|text| !network(text).is_some_and(|one| context.has_network(one)));
     }
     // The check of the configuration refuses them.
     let is_too_wide = |text: &&String| text.parse::<IpNet>().is_ok_and(|net| net.prefix_len() < 8);
