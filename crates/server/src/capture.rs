@@ -1,5 +1,6 @@
 //! The capture mode: mail for every address is taken and shown, and none is sent. For tests of programs that send mail.
 
+use crate::sockets::try_address;
 use config::{Problems, Settings, UserStore};
 use mail::QueueId;
 use mail_parser::{Message, MessageParser, MimeHeaders as _};
@@ -9,7 +10,7 @@ use std::{
     fmt::Write as _,
     fs,
     io::{self, Write as _},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
 };
 
@@ -53,8 +54,7 @@ pub fn settings(listen: SocketAddr, data_dir: &Path) -> Result<Settings, Problem
     let path = |path: PathBuf| format!("{:?}", path.display().to_string());
     // A client that looks `localhost` up may come by IPv6.
     let second = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), listen.port());
-    let has_second =
-        listen.ip() == Ipv4Addr::LOCALHOST && listen.port() != 0 && TcpListener::bind(second).is_ok();
+    let has_second = listen.ip() == Ipv4Addr::LOCALHOST && listen.port() != 0 && try_address(second).is_ok();
     let second = if has_second { format!("[[listen]]\naddress = \"{second}\"\n") } else { String::new() };
     let text = CONFIGURATION
         .replace("LISTEN6", &second)

@@ -56,7 +56,7 @@ mod workers;
 
 pub use delivery_log::DeliveryLog;
 pub use process::{prepare_folder, prepare_folders};
-pub use sockets::try_addresses;
+pub use sockets::{try_address, try_addresses};
 pub use start::{refuse_ephemeral, run};
 
 use self::acme::ObtainedCertificate;

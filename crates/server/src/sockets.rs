@@ -133,13 +133,19 @@ pub(super) fn open(
 /// The first address that cannot be bound. If it is in use, the text names the program that listens there.
 pub fn try_addresses<'a>(listen: impl IntoIterator<Item = &'a ListenAt>) -> Result<(), String> {
     let addresses: Vec<SocketAddr> = listen.into_iter().filter_map(ListenAt::ip).collect();
-    let has_v4 = |port| addresses.iter().any(|other| other.is_ipv4() && other.port() == port);
-    // `[::]` without IPv4 is not what the standard library binds.
-    let usual = addresses.iter().filter(|address| address.is_ipv4() || !has_v4(address.port()));
     let one = |address: &SocketAddr| {
-        TcpListener::bind(address).map(drop).map_err(|e| not_bound(&ListenAt::Ip(*address), &e))
+        bound(*address, &addresses).map(drop).map_err(|e| not_bound(&ListenAt::Ip(*address), &e))
     };
-    usual.into_iter().try_for_each(one)
+    addresses.iter().try_for_each(one)
+}
+
+/// Tries whether this process could listen at an address. Nothing listens meanwhile: a client that came in that moment would be
+/// cut off.
+///
+/// # Errors
+/// Another program listens there, the address is not one of this machine, or the port needs root.
+pub fn try_address(address: SocketAddr) -> io::Result<()> {
+    bound(address, &[address]).map(drop)
 }
 
 /// Returns the text about an address of `[[listen]]` that cannot be listened at, with what to do about it.
@@ -163,8 +169,12 @@ pub(super) fn not_bound_by(address: &ListenAt, key: &str, error: &io::Error) -> 
     }
 }
 
-/// `[::]` takes IPv4 as well, unless that is listened on by its own address.
 pub(super) fn bind(address: SocketAddr, all: &[SocketAddr]) -> io::Result<TcpListener> {
+    bound(address, all)?.listen(BACKLOG)?.into_std()
+}
+
+/// `[::]` takes IPv4 as well, unless that is listened on by its own address.
+fn bound(address: SocketAddr, all: &[SocketAddr]) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     if address.is_ipv6() && all.iter().any(|other| other.is_ipv4() && other.port() == address.port()) {
@@ -173,5 +183,30 @@ pub(super) fn bind(address: SocketAddr, all: &[SocketAddr]) -> io::Result<TcpLis
     // Its connections inherit it: replies are small and awaited, and never wait for more to send.
     socket.set_nodelay(true)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)?.into_std()
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        net::{Ipv4Addr, TcpStream},
+        thread,
+    };
+
+    #[test]
+    fn an_address_that_is_tried_takes_no_client() {
+        // Clients have the address 127.0.0.1, so that none of them reaches itself.
+        let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 3), 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        assert_eq!(try_address(address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(listener);
+        thread::scope(|scope| {
+            let client = scope.spawn(|| (0..2_000).all(|_| TcpStream::connect(address).is_err()));
+            while !client.is_finished() {
+                try_address(address).unwrap();
+            }
+            assert!(client.join().unwrap());
+        });
+    }
 }

@@ -4,11 +4,11 @@ use super::Finding;
 use config::{ListenAt, Settings};
 use control::client::{Client, ClientError};
 use mail::Reply;
-use server::port_owner::owner_of;
+use server::{port_owner::owner_of, try_address};
 use smtp::server::replies;
 use std::{
     io::{self, BufRead as _, BufReader},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
     time::Duration,
 };
 
@@ -34,7 +34,7 @@ pub(super) fn check(settings: &Settings) -> Vec<Finding> {
 }
 
 fn one(address: SocketAddr, greets: bool, is_running: bool, settings: &Settings) -> Finding {
-    match TcpListener::bind(address) {
+    match try_address(address) {
         Ok(_) if is_running => {
             let seen = format!("{address} is free, although the daemon runs: it does not listen there");
             Finding::error(PORTS, seen, "restart the daemon, so that it reads the configuration")
