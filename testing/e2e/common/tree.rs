@@ -27,7 +27,8 @@ impl Tree {
             let file = etc.join(name);
             let text =
                 fs::read_to_string(&file).or_else(|_| fs::read_to_string(format!("/etc/{name}"))).unwrap();
-            fs::write(&file, text + line).unwrap();
+            // In front: the machine may have a user of that name, with another number.
+            fs::write(&file, format!("{line}{text}")).unwrap();
         }
         let tree = Self { usr, etc, binds: Vec::new() };
         if !tree.command("true").status().is_ok_and(|status| status.success()) {
