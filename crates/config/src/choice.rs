@@ -82,9 +82,10 @@ pub fn did_you_mean<'w>(given: &str, words: impl IntoIterator<Item = &'w str>) -
 }
 
 words! {
-    ListenTls: "one of \"off\", \"starttls\" and \"implicit\"" {
+    ListenTls: "one of \"off\", \"starttls\", \"required\" and \"implicit\"" {
         Off = "off",
         StartTls = "starttls",
+        Required = "required",
         Implicit = "implicit",
     }
 }

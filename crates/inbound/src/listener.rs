@@ -44,6 +44,8 @@ pub enum ListenTls {
     Off,
     /// After STARTTLS (RFC 3207).
     StartTls,
+    /// The same, and before it commands that lead to mail are refused with 530.
+    Required,
     /// From the first byte (RFC 8314 §3.3).
     Implicit,
 }
@@ -287,7 +289,8 @@ impl Open {
         if !is_made {
             let mut settings = current.settings.clone();
             let mut profile = (*settings.profile).clone();
-            if self.options.tls == ListenTls::StartTls && current.tls.is_some() && !self.is_unix {
+            let is_offered = matches!(self.options.tls, ListenTls::StartTls | ListenTls::Required);
+            if is_offered && current.tls.is_some() && !self.is_unix {
                 profile = profile.with_starttls();
             }
             if self.options.kind.has_login() && self.options.has_auth {
@@ -300,6 +303,7 @@ impl Open {
             profile.needs_login = self.options.kind.needs_login();
             profile.needs_tls = profile.needs_login && !settings.auth.in_clear_text && !self.is_unix;
             profile.needs_tls |= self.options.client_certificates == ClientCertificates::Require;
+            profile.needs_tls |= self.options.tls == ListenTls::Required;
             if profile.needs_login && profile.extensions.hold_max_seconds > 0 {
                 profile = profile.with(Keyword::FutureRelease);
             }
@@ -672,7 +676,7 @@ async fn begin<S: Service>(
     let stream = match (stream, driver.options.tls) {
         (Accepted::Unix(stream), _) => Stream::Unix(UnixStream::from_std(stream)?),
         (Accepted::Tcp(stream), ListenTls::Implicit) => driver.secure(TcpStream::from_std(stream)?).await?,
-        (Accepted::Tcp(stream), ListenTls::Off | ListenTls::StartTls) => {
+        (Accepted::Tcp(stream), ListenTls::Off | ListenTls::StartTls | ListenTls::Required) => {
             Stream::Plain(TcpStream::from_std(stream)?)
         }
     };

@@ -339,6 +339,19 @@ async fn a_message_arrives_behind_its_trace_header() {
     assert!(content.ends_with("+0000\r\nSubject: x\r\n\r\n.\r\n"), "{content}");
 }
 
+#[tokio::test]
+async fn a_listener_that_requires_tls_takes_no_mail_before_it() {
+    let server = start(TestService::default(), Limits::default(), ListenTls::Required, 10).await;
+    let mut c = connect(&server).await;
+    c.expect("", "220 ").await;
+    c.expect("EHLO c.test\r\n", "250").await;
+    c.expect("MAIL FROM:<a@b>\r\n", "530 5.7.0").await;
+    c.expect("STARTTLS\r\n", "220 ").await;
+    let mut c = secure(&server, c.0.into_inner()).await;
+    c.expect("EHLO c.test\r\n", "250").await;
+    c.expect("MAIL FROM:<a@b>\r\n", "250 2.1.0").await;
+}
+
 /// A session that may send its content now.
 async fn connect_up_to_data(server: &Server) -> Talker<TcpStream> {
     let mut c = connect(server).await;

@@ -51,8 +51,6 @@ pub(super) fn write(context: &mut Context<'_>) {
     let services = context.master.services.clone();
     let mut is_any = false;
     let mut has_login = false;
-    // The kinds of listeners without implicit TLS, and whether Postfix takes mail by TLS only there.
-    let mut levels = Vec::new();
     for service in services.iter().filter(|service| service.kind == "inet") {
         // Postscreen hands clients to the service of the type `pass`.
         let behind = services.iter().find(|one| one.kind == "pass" && one.program() == "smtpd");
@@ -75,7 +73,7 @@ pub(super) fn write(context: &mut Context<'_>) {
                 continue;
             }
         };
-        is_any |= listener(context, &smtpd, &mut has_login, &mut levels);
+        is_any |= listener(context, &smtpd, &mut has_login);
     }
     for service in services.iter().filter(|service| service.kind != "inet") {
         for (name, value) in &service.overrides {
@@ -105,7 +103,7 @@ pub(super) fn write(context: &mut Context<'_>) {
             line: 0,
             is_chrooted: false,
         };
-        is_any |= listener(context, &service, &mut has_login, &mut levels);
+        is_any |= listener(context, &service, &mut has_login);
     }
     if !is_any {
         context.remark("Postfix listens on no port for SMTP: Postrider listens on 127.0.0.1:25, for programs of this machine");
@@ -121,31 +119,11 @@ pub(super) fn write(context: &mut Context<'_>) {
         let text = "the listeners for submission are left out until [auth] has users";
         context.effect(Effect::Refused, "smtpd_sasl_auth_enable", text);
     }
-    for kind in ["mx", "relay"] {
-        let of_kind = || levels.iter().filter(|(other, _)| *other == kind).map(|(_, wants_tls)| *wants_tls);
-        if of_kind().any(|wants_tls| wants_tls) {
-            let rule = Section::new("[[rule]]", "smtpd_tls_security_level = encrypt");
-            let rule = rule.with("for", "all").with("at", "mail").with("listener", vec![kind.to_owned()]);
-            let reply = "530 5.7.0 Must issue a STARTTLS command first";
-            context.draft.push(rule.with("tls", false).with("reject", reply));
-            if !of_kind().all(|wants_tls| wants_tls) {
-                let text = format!(
-                    "all listeners of the kind {kind} want TLS, not only those that have this setting"
-                );
-                context.effect(Effect::Refused, "smtpd_tls_security_level", text);
-            }
-        }
-    }
 }
 
 /// Writes one listener. Returns whether it did.
 #[allow(clippy::too_many_lines)] // one step after the other, each for a key
-fn listener(
-    context: &mut Context<'_>,
-    service: &Service,
-    has_login: &mut bool,
-    levels: &mut Vec<(&'static str, bool)>,
-) -> bool {
+fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) -> bool {
     let main = context.main.with_overrides(&service.overrides);
     let (host, port) = match service.name.rsplit_once(':') {
         Some((host, port)) => (Some(host.trim_matches(['[', ']']).to_owned()), port.to_owned()),
@@ -189,6 +167,7 @@ fn listener(
         context.effect(Effect::Refused, "smtpd_recipient_restrictions", text);
     }
     let level = match &*main.value("smtpd_tls_security_level") {
+        "" if main.value("smtpd_enforce_tls") == "yes" => "encrypt".to_owned(),
         "" if main.value("smtpd_use_tls") == "yes" => "may".to_owned(),
         level => level.to_owned(),
     };
@@ -203,12 +182,12 @@ fn listener(
             None
         }
         (false, "" | "none") => Some("off"),
-        _ => Some("starttls"),
+        (false, "may") => Some("starttls"),
+        // It takes no login without TLS anyway.
+        (false, _) if kind == "submission" => Some("starttls"),
+        // Postfix reads `verify` and `secure` as `encrypt` here.
+        _ => Some("required"),
     };
-    let wants_tls = tls.is_some() && (level == "encrypt" || main.value("smtpd_enforce_tls") == "yes");
-    if !is_wrapped && !kind.starts_with("submission") {
-        levels.push((kind, wants_tls));
-    }
     context.mapped("smtpd_reject_unlisted_recipient");
     if main.value("smtpd_reject_unlisted_recipient") == "no" {
         let text = "mail for users who do not exist is refused at once: Postfix took it, and returned it";

@@ -675,20 +675,30 @@ fn what_is_switched_off_is_told_no_more_than_what_is_not_there() {
 
 #[test]
 fn mail_without_tls_is_refused_where_postfix_wants_tls() {
-    let master =
-        b"smtp inet n - y - - smtpd\n10.0.0.1:2525 inet n - y - - smtpd\n  -o smtpd_tls_security_level=may\n";
-    let converted = |main: &str, master: &[u8]| {
-        let (draft, report) = convert(main.as_bytes(), master, "/etc/postfix", &MemoryFiles(ACCOUNTS));
-        (draft.as_toml(), report.to_string())
+    let converted = |main: &str, master: &str| {
+        let main = format!("{HERE}inet_protocols = ipv4\n{main}");
+        let (draft, report) =
+            convert(main.as_bytes(), master.as_bytes(), "/etc/postfix", &MemoryFiles(ACCOUNTS));
+        assert!(!report.to_string().contains("smtpd_tls_security_level"), "{report}");
+        draft.as_toml()
     };
-    let main = format!("{HERE}smtpd_tls_security_level = encrypt\n");
-    let rule = "for = \"all\"\nat = \"mail\"\nlistener = [\"mx\"]\ntls = false\nreject = \"530 5.7.0";
-    let (toml, report) = converted(&main, MASTER);
-    assert!(toml.contains(rule) && !report.contains("smtpd_tls_security_level"), "{toml}{report}");
-    let (toml, report) = converted(&main, master);
-    assert!(toml.contains(rule), "{toml}");
-    assert!(report.contains("refused  main.cf:4 smtpd_tls_security_level: all listeners"), "{report}");
-    assert!(!converted(&format!("{HERE}smtpd_tls_security_level = may\n"), master).0.contains("530"));
+    let services = |level: &str| {
+        format!(
+            "smtp inet n - y - - smtpd\nsubmission inet n - y - - smtpd\n  -o smtpd_tls_security_level={level}\n"
+        )
+    };
+    let has = |toml: &str, port: u16, tls: &str| {
+        toml.contains(&format!("tls = \"{tls}\"\naddress = \"0.0.0.0:{port}\""))
+    };
+    for (main, at_25, of_587, at_587) in [
+        ("smtpd_tls_security_level = encrypt\n", "required", "may", "starttls"),
+        ("smtpd_enforce_tls = yes\n", "required", "may", "starttls"),
+        ("smtpd_tls_security_level = may\n", "starttls", "encrypt", "required"),
+        ("", "off", "encrypt", "required"),
+    ] {
+        let toml = converted(main, &services(of_587));
+        assert!(has(&toml, 25, at_25) && has(&toml, 587, at_587), "{main}{toml}");
+    }
 }
 
 #[test]
