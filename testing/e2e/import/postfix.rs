@@ -57,6 +57,42 @@ fn the_queue_of_postfix_arrives_once_and_byte_for_byte() {
 }
 
 #[test]
+fn a_second_import_replaces_all_files_of_the_first_and_keeps_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("postfix");
+    fs::create_dir(&from).unwrap();
+    let main = "myhostname = mx.test\nmydestination = mx.test\nsmtpd_sasl_auth_enable = yes\nsmtpd_sasl_type = dovecot\n\
+                smtpd_sasl_path = private/auth\nsmtpd_relay_restrcitions = reject\n";
+    fs::write(from.join("main.cf"), main).unwrap();
+    let master = "smtp inet n - y - - smtpd\nsubmission inet n - y - - smtpd\n  -o smtpd_client_restrictions=permit_sasl_authenticated,reject\n";
+    fs::write(from.join("master.cf"), master).unwrap();
+    let import = |more: &[&str]| {
+        run(dir.path(), &[&["import", "postfix", &*from.display().to_string()], more].concat())
+    };
+    let said_of = |more: &[&str], code: i32| {
+        let output = import(more);
+        assert_eq!(output.status.code(), Some(code), "{}", said(&output));
+        said(&output)
+    };
+    let reported = said_of(&[], 0);
+    assert!(reported.ends_with("nothing was written: name a file with --output FILE\n"), "{reported}");
+    assert!(reported.contains("did you mean smtpd_relay_restrictions?"), "{reported}");
+    let new = &*dir.path().join("new.toml").display().to_string();
+    said_of(&["--output", new], 0);
+    assert!(dir.path().join("senders").exists());
+    assert!(said_of(&["--output", new], 73).contains("use --replace"));
+    for old in ["old", "old.2"] {
+        let told = said_of(&["--output", new, "--replace"], 0);
+        for name in ["senders", "new.toml"] {
+            assert!(told.contains(&format!("{name}.{old}\n")), "{told}");
+            assert!(dir.path().join(format!("{name}.{old}")).exists());
+        }
+    }
+    let file = run(dir.path(), &["import", "postfix", &from.join("main.cf").display().to_string()]);
+    assert!(said(&file).contains("main.cf is a file: name its directory"), "{}", said(&file));
+}
+
+#[test]
 fn damaged_messages_are_named_and_left_out() {
     let next_hop = free_address();
     let dir = tempfile::tempdir().unwrap();

@@ -45,7 +45,7 @@ pub(crate) struct ImportArgs {
     /// The file to write the configuration to; files that it needs, such as secrets, are written next to it
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Replace an existing file, for example the package's, and keep it as FILE.old
+    /// Replace existing files, for example the package's configuration, and keep each as FILE.old
     #[arg(long, requires = "output")]
     pub(crate) replace: bool,
     /// Ask the other server and Postrider about N envelopes from the other server's log, and show the differences

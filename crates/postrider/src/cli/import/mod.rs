@@ -95,6 +95,11 @@ fn directory(args: &ImportArgs, usual: &str) -> PathBuf {
 }
 
 fn import(server: &dyn Server, args: &ImportArgs, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
+    if let Some(dir) = args.dir.as_deref().filter(|dir| dir.is_file()) {
+        let folder = folder_of(dir).display();
+        let text = format!("{} is a file: name its directory, {folder}", dir.display());
+        return Err(CliError::new(Exit::Usage, text));
+    }
     let mut is_accepted = true;
     let mut verified = None;
     match server.configuration()? {
@@ -109,6 +114,9 @@ fn import(server: &dyn Server, args: &ImportArgs, explicit: Option<&Path>, out: 
             }
             write!(out, "configuration  {report}")?;
             let written = args.output.as_deref().filter(|_| !args.dry_run);
+            if args.output.is_none() && !args.dry_run && args.queue.is_none() && args.verify.is_none() {
+                writeln!(out, "nothing was written: name a file with --output FILE")?;
+            }
             if let Some(file) = written {
                 is_accepted = write_configuration(&mut draft, file, args.replace, out)?;
             }
@@ -207,15 +215,14 @@ fn write_configuration(
 ) -> Result<bool, CliError> {
     let dir = folder_of(file);
     // Nothing is written if one of them is there: half of a configuration would be left.
-    let mut paths = draft.files.iter().map(|extra| dir.join(&extra.name)).chain([file.to_owned()]);
-    let is_in_the_way = |path: &PathBuf| path.symlink_metadata().is_ok() && !(replace && path == file);
-    if let Some(there) = paths.find(is_in_the_way) {
-        let text = format!("{} exists: name another file, remove it, or use --replace", there.display());
-        return Err(CliError::new(Exit::CantCreate, text));
-    }
-    if replace && file.symlink_metadata().is_ok() {
-        let old = keep_old(file).map_err(|error| {
-            CliError::new(Exit::CantCreate, format!("keep a copy of {}: {error}", file.display()))
+    let paths = draft.files.iter().map(|extra| dir.join(&extra.name)).chain([file.to_owned()]);
+    for there in paths.filter(|path| path.symlink_metadata().is_ok()) {
+        if !replace {
+            let text = format!("{} exists: name another file, remove it, or use --replace", there.display());
+            return Err(CliError::new(Exit::CantCreate, text));
+        }
+        let old = keep_old(&there).map_err(|error| {
+            CliError::new(Exit::CantCreate, format!("keep a copy of {}: {error}", there.display()))
         })?;
         writeln!(out, "kept           {}", old.display())?;
     }

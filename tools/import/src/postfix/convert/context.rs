@@ -334,6 +334,10 @@ impl<'a> Context<'a> {
         let mut report = Report::default();
         for parameter in &self.main.parameters {
             let verdict = self.verdicts.get(&parameter.name).cloned().unwrap_or(Verdict::Unknown);
+            if let (Verdict::Unknown, Some(near)) = (&verdict, super::known::near(&parameter.name)) {
+                let (name, line) = (&parameter.name, parameter.line);
+                self.notes.push(format!("main.cf:{line}: did you mean {near}? Postfix ignores {name}, too"));
+            }
             report.add(format!("main.cf:{}", parameter.line), parameter.name.clone(), verdict);
         }
         for (line, text) in &self.main.faults {

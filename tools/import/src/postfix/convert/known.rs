@@ -294,6 +294,12 @@ fn is_parameter(name: &str) -> bool {
     is_in(PARAMETERS, name) || PARAMETERS.split_whitespace().any(of_transport)
 }
 
+/// Returns the parameter that an unknown name may be meant for.
+pub(super) fn near(name: &str) -> Option<&'static str> {
+    let scored = PARAMETERS.split_whitespace().map(|known| (strsim::damerau_levenshtein(name, known), known));
+    scored.filter(|(edits, _)| *edits <= 2).min().map(|(_, known)| known)
+}
+
 /// Returns whether a value switches its parameter off.
 pub(super) fn is_off(value: &str) -> bool {
     matches!(value, "" | "no" | "0")
