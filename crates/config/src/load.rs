@@ -142,10 +142,18 @@ pub(crate) fn data_dir_of(path: &Path) -> Option<PathBuf> {
 
 /// A file's text.
 pub(crate) fn source_of(path: &Path) -> Result<String, Problems> {
+    source(path, false)
+}
+
+/// The text of a file, or of one of `conf.d`.
+pub(crate) fn source(path: &Path, is_of_folder: bool) -> Result<String, Problems> {
     let bytes = fs::read(path).map_err(|error| {
         let what = format!("read {}: {error}", path.display());
         let help = match error.kind() {
             io::ErrorKind::PermissionDenied => "let this user read it, or run this as one who may",
+            io::ErrorKind::IsADirectory if is_of_folder => {
+                "remove it, or give it another name: only files are read here"
+            }
             io::ErrorKind::IsADirectory => {
                 "name the file in this directory after --config or in POSTRIDER_CONFIG"
             }

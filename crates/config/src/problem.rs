@@ -119,7 +119,13 @@ impl Problems {
         }
         let count = self.list.len();
         let plural = if count == 1 { "problem" } else { "problems" };
-        out.push_str(&format!("{}: {count} {plural}", self.path().display()));
+        let mut files: Vec<_> = self.list.iter().map(|problem| self.file_of(problem)).collect();
+        files.dedup();
+        let (file, others) = match files[..] {
+            [one] => (one, ""),
+            _ => (self.path(), " and its conf.d"),
+        };
+        out.push_str(&format!("{}{others}: {count} {plural}", file.display()));
         // The renderer leaves these as they are; in some terminals U+009B begins a command.
         out.replace(|c| matches!(c, '\u{80}'..='\u{9f}'), "\u{fffd}")
     }

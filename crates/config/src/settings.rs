@@ -305,8 +305,9 @@ section! {
         /// and missing `Date` and `Message-ID` fields are added. `lmtp` speaks LMTP (RFC 2033) with other mail servers,
         /// and accepts mail for local domains only, with a reply for each recipient.
         kind: ListenerKind = "\"mx\"",
-        /// `starttls` offers TLS by STARTTLS (RFC 3207), `implicit` uses TLS from the first byte (RFC 8314), and `off`
-        /// uses none. Default: `implicit` for `submissions`, `off` for `lmtp` and Unix sockets, `starttls` for others. If
+        /// `starttls` offers TLS by STARTTLS (RFC 3207), `required` offers it and refuses all mail without it (530 5.7.0),
+        /// `implicit` uses TLS from the first byte (RFC 8314), and `off` uses none. A public mail server must not require
+        /// TLS (RFC 3207 §4). Default: `implicit` for `submissions`, `off` for `lmtp` and Unix sockets, `starttls` for others. If
         /// `[tls]` has no certificate, a self-signed one is generated.
         tls: Option<ListenTls> = "",
         /// Use of client certificates. With `ask`, a client may present one and log in with it by EXTERNAL, and rules can
@@ -698,7 +699,7 @@ section! {
         /// several disks.
         path: PathBuf = "\"{data_dir}/spool\"",
         /// When a message is acknowledged with 250, and so what a crash can lose. `durable`: when the message is synced;
-        /// nothing is lost. `after-checks`: the same, since a message is stored after all checks have passed.
+        /// nothing is lost. `after-checks`: a synonym of `durable`.
         /// `deliver-first`: when the next hop has the message; or when it is synced, if the next hop defers it, refuses
         /// it, or has not answered within `deliver_first_timeout`. Nothing is lost, and mail that leaves at once is never
         /// written. `none`: before the message is written; it is written and synced in the background. A crash of the

@@ -44,7 +44,7 @@ impl Sources {
     pub(crate) fn read(path: &Path) -> Result<Self, Problems> {
         let mut sources = Self::one(path, &crate::load::source_of(path)?);
         for file in further(path)? {
-            let text = crate::load::source_of(&file)?;
+            let text = crate::load::source(&file, true)?;
             if !sources.text.ends_with('\n') {
                 sources.text.push('\n');
             }
@@ -206,6 +206,26 @@ mod tests {
         assert!(line.ends_with("conf.d/10-first.toml:4"), "{line}");
         let line = shown.lines().find(|line| line.starts_with("expire = ")).unwrap();
         assert!(line.ends_with("postrider.toml:3"), "{line}");
+    }
+
+    #[test]
+    fn problems_name_the_file_in_which_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = "data_dir = \"data\"\n[queue]\nexpire = 7.5\n";
+        let theirs = "[queue]\nretry_min = false\n";
+        let told = |main: &str, further: &str| {
+            let file = write(dir.path(), &[("postrider.toml", main), ("conf.d/20.toml", further)]);
+            load_with_origins(Some(&file), Purpose::Ask).unwrap_err().to_string()
+        };
+        assert!(told("", theirs).ends_with("conf.d/20.toml: 1 problem"));
+        assert!(told(ours, "").ends_with("/postrider.toml: 1 problem"));
+        assert!(told(ours, theirs).ends_with("/postrider.toml and its conf.d: 2 problems"));
+        fs::create_dir(dir.path().join("conf.d/30.toml")).unwrap();
+        let text = told("", "");
+        assert!(
+            text.contains("conf.d/30.toml: Is a directory") && text.contains("only files are read here"),
+            "{text}"
+        );
     }
 
     #[test]

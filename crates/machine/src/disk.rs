@@ -135,7 +135,7 @@ impl Verdict {
                 "SUSPICIOUS: a disk that says it turns syncs faster than it can turn: its cache answers for it"
             }
             Self::Plausible => {
-                "PLAUSIBLE: each sync wrote and, where there is a cache, flushed; only pulling the plug proves it"
+                "PLAUSIBLE: every sync wrote to the disk, and flushed its cache if it has one; only a power cut proves it"
             }
             Self::Unknown => "UNKNOWN: the kernel counts nothing for this file system",
         }

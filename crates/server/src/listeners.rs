@@ -50,7 +50,7 @@ impl ListenerChanges {
     /// Opens the sockets of new listeners. Needs the context of a runtime.
     ///
     /// # Errors
-    /// In words: a socket cannot be opened without a restart; nothing has changed.
+    /// A socket cannot be opened without a restart; nothing has changed.
     pub(super) fn prepare(old: &[Listen], new: &[Listen], helper: Option<&Helper>) -> Result<Self, String> {
         let all = addresses(new);
         let mut changes = Self::default();

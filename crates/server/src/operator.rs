@@ -374,7 +374,9 @@ impl Daemon {
 
 /// Returns the name of a user, or its number.
 fn user_of(uid: u32) -> String {
-    submission::sendmail::user_name(uid).unwrap_or_else(|| format!("uid-{uid}"))
+    // A daemon that stays root cannot read a new /etc/passwd: see docs/operating/sandbox.md.
+    let fixed = (uid == 0).then(|| "root".to_owned());
+    fixed.or_else(|| submission::sendmail::user_name(uid)).unwrap_or_else(|| format!("uid-{uid}"))
 }
 
 /// An action of a user on one message, in the engine's terms.

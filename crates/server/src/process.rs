@@ -198,7 +198,7 @@ impl Process {
     /// not need. No other thread may run yet.
     ///
     /// # Errors
-    /// In words, with the exit code. The daemon must end.
+    /// The user cannot be given up, or the sandbox cannot be set up as the mode demands. The daemon must end.
     pub(super) fn confine(&mut self, settings: &Settings, source: Option<&Path>) -> Result<(), Failed> {
         forgo_huge_pages();
         let no_permission = |text| (text, Exit::NoPerm);
@@ -261,7 +261,7 @@ impl Process {
     /// Restricts the system calls of all threads.
     ///
     /// # Errors
-    /// In words, with the exit code.
+    /// The kernel refuses the filter, and the mode is `enforce`.
     pub(super) fn restrict_calls(&self) -> Result<(), Failed> {
         let refusal = match self.mode {
             Some(SandboxMode::Off) => return Ok(()),

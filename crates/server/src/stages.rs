@@ -61,7 +61,7 @@ impl Bound {
     /// Opens what another process may have, and reads what only the user of the start may read: what is refused costs no recovery.
     ///
     /// # Errors
-    /// In words, with the exit code.
+    /// An address is in use, a key or certificate cannot be read, or a folder cannot be made.
     pub(super) fn new(workers: &Workers, settings: Settings, mode: Mode) -> Result<Self, Problem> {
         let begun = Instant::now();
         let (source, viewer) = match mode {
@@ -112,7 +112,7 @@ impl Bound {
     /// Becomes the daemon's user, gives up all files and ports that the configuration does not need, and only then starts threads.
     ///
     /// # Errors
-    /// In words, with the exit code.
+    /// The user or the sandbox is refused, or a log cannot be opened.
     pub(super) fn confine(mut self, workers: &mut Workers) -> Result<Confined, Problem> {
         self.process.confine(&self.settings, self.source.as_deref())?;
         let (metrics, delivery_log) = open_events(&self.settings, self.viewer.take())?;
@@ -135,7 +135,7 @@ impl Confined {
     /// Reads the queue from the spool, and gives it to the engine.
     ///
     /// # Errors
-    /// In words, with the exit code.
+    /// The spool or a map cannot be opened, or the spool is damaged beyond repair.
     pub(super) fn recover(self, workers: &Workers) -> Result<Recovered, Problem> {
         let Self { bound, metrics, delivery_log } = self;
         let (settings, runtime) = (&bound.settings, workers.main());
@@ -175,7 +175,7 @@ impl Recovered {
     /// Joins the parts, and gives up all system calls but those that a running daemon needs.
     ///
     /// # Errors
-    /// In words, with the exit code.
+    /// A socket cannot be listened at, or the kernel refuses the filter of system calls.
     pub(super) fn serve(self, workers: &Workers) -> Result<Serving, Problem> {
         let Self { bound, metrics, driver, spool, message_count } = self;
         let acceptor = Arc::new(Acceptor::new(driver.clone(), spool.clone(), driver.ids.clone()));
@@ -253,7 +253,7 @@ impl Serving {
     /// Runs until a signal or a failure ends it, and closes the spool.
     ///
     /// # Errors
-    /// In words, with the exit code.
+    /// A part of the daemon has failed.
     pub(super) fn run(self, workers: &Workers) -> Result<Exit, Problem> {
         let Self { daemon, spool, hangup, listeners, control, submit, welcome, message_count } = self;
         let operated = daemon.operate(hangup, listeners, control, submit, message_count, &welcome);

@@ -242,7 +242,7 @@ pub(super) fn check_spools(settings: &Settings, source: Option<&Path>) -> Result
 /// Refuses spools for a start, or for a reload that a start would follow.
 ///
 /// # Errors
-/// In words, with what to write instead.
+/// Mail would be lost at a power cut, or lies in a spool that the configuration no longer names.
 pub(super) fn refuse_spools(settings: &Settings, source: Option<&Path>) -> Result<(), String> {
     if source.is_some() {
         refuse_ephemeral(settings)?;

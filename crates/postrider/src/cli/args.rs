@@ -448,8 +448,8 @@ pub(crate) enum CertificateCommand {
 pub(crate) enum MapCommand {
     /// Look up keys in a map, and print each with its value
     ///
-    /// The exit code is 0 if all keys were found, 1 if one was not, and 75 if a look-up failed. A key is looked up as given,
-    /// in lower case; the daemon also looks up parts of an address.
+    /// The exit code is 0 if all keys were found, 1 if one was not, and 75 if a look-up failed. A key is lower-cased and
+    /// looked up whole; the daemon also looks up parts of an address.
     Query {
         /// text:FILE, aliases:FILE, regex:FILE, cidr:FILE, cdb:FILE, or map:NAME for [map.NAME]
         map: String,

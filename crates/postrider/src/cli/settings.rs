@@ -171,7 +171,10 @@ fn explain_key(asked: &str, loaded: &Loaded, out: &mut dyn Write) -> Result<(), 
         let Some(value) = &entry.value else { continue };
         let origin = match &entry.origin {
             Origin::Default => "default".to_owned(),
-            Origin::File { line, .. } => format!("line {line}"),
+            Origin::File { line, span } => match loaded.file_of(span) {
+                file if loaded.path.as_deref() == Some(file) => format!("line {line}"),
+                other => format!("{}, line {line}", other.display()),
+            },
         };
         writeln!(out, "{} = {value}  # {origin}", entry.path)?;
     }

@@ -13,8 +13,8 @@ use crate::{SpoolFailure, log::tolerant::with_retries};
 use std::collections::BTreeSet;
 
 /// Does what the intents say, as far as it was not done; then the intents go, unless one of them cannot
-/// be read: it may come before the others. In words, what could not be done to a message whose envelope the
-/// disk does not give: it is not there then, its files and all intents stay, and the others go on.
+/// be read: it may come before the others. Returns a text about each message whose envelope cannot be read from the disk: it is left
+/// out, its files and all intents stay, and the others go on.
 pub(super) fn finish(
     shared: &Shared,
     listing: &mut Listing,

@@ -221,7 +221,7 @@ impl SegmentAllocator {
     /// The caller waits for the disk.
     ///
     /// # Errors
-    /// In words; the allocator is as it was.
+    /// The disk has no room, or no file can be made; the allocator is as it was.
     pub(crate) fn take_large(&self, bytes: u64) -> Result<Segment, String> {
         let size_bytes = bytes.next_multiple_of(ALIGN as u64) + 2 * ALIGN as u64;
         if !self.disk_bytes().is_ok_and(|free| free >= size_bytes) {

@@ -110,6 +110,12 @@ fn unusable(path: &Path, why: &Unusable) -> CliError {
         Unusable::Io(error) => {
             CliError::new(Exit::IoErr, format!("read {path}: {error}; nothing was written"))
         }
+        Unusable::Broken(why) if why.contains("Unknown frame descriptor") => CliError::new(
+            Exit::DataErr,
+            format!(
+                "{path} was not made by `postrider backup`; nothing was written. Name the file that it made"
+            ),
+        ),
         Unusable::Broken(why) => CliError::new(
             Exit::DataErr,
             format!("{path} is not a complete backup: {}; nothing was written. Use another copy", plain(why)),

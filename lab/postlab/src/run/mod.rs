@@ -264,7 +264,13 @@ pub(crate) fn make_directory(results: &Path, title: &str) -> Result<PathBuf, Str
 pub(crate) fn read(directory: &Path) -> Result<(Scenario, Machine, Vec<Run>), String> {
     let text = |name: &str| {
         let path = directory.join(name);
-        fs::read_to_string(&path).map_err(|e| format!("read {}: {e}", path.display()))
+        fs::read_to_string(&path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                let directory = directory.display();
+                format!("{directory} has no {name}: name a directory that `postlab run` has made")
+            }
+            _ => format!("read {}: {e}", path.display()),
+        })
     };
     let scenario =
         Scenario::parse(&text("scenario.toml")?).map_err(|e| format!("read scenario.toml: {e}"))?;
