@@ -6,6 +6,8 @@ use std::{fmt, time::Duration};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate {
     count: u64,
+    /// The unit in which the count was written, with its factor.
+    unit: (&'static str, u64),
     period: Duration,
 }
 
@@ -27,16 +29,16 @@ impl Rate {
     /// unit of bytes.
     pub fn parse(text: &str) -> Option<Self> {
         let (count, period) = text.split_once('/')?;
-        let (number, factor) = MULTIPLES
+        let (number, unit) = MULTIPLES
             .iter()
-            .find_map(|(unit, factor)| Some((count.strip_suffix(unit)?, *factor)))
-            .unwrap_or((count, 1));
-        let count = parse_number(number)?.checked_mul(factor)?;
+            .find_map(|unit| Some((count.strip_suffix(unit.0)?, *unit)))
+            .unwrap_or((count, ("", 1)));
+        let count = parse_number(number)?.checked_mul(unit.1)?;
         let digits = period.find(|c: char| !c.is_ascii_digit())?;
         let times = if digits == 0 { 1 } else { parse_number(&period[..digits])? };
         let (_, seconds) = UNITS.iter().find(|(unit, _)| *unit == &period[digits..])?;
         let seconds = times.checked_mul(*seconds).filter(|seconds| (1..=366 * 86_400).contains(seconds))?;
-        (1..=1 << 50).contains(&count).then_some(Self { count, period: Duration::from_secs(seconds) })
+        (1..=1 << 50).contains(&count).then_some(Self { count, unit, period: Duration::from_secs(seconds) })
     }
 
     /// Returns how many events are permitted in a period.
@@ -57,11 +59,8 @@ fn parse_number(text: &str) -> Option<u64> {
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let divides = |unit: u64, value: u64| value.is_multiple_of(unit);
-        let multiple = MULTIPLES.iter().rev().find(|(_, factor)| divides(*factor, self.count));
-        match multiple.filter(|_| self.count >= 1 << 20) {
-            Some((unit, factor)) => write!(f, "{}{unit}", self.count / factor)?,
-            None => write!(f, "{}", self.count)?,
-        }
+        let (unit, factor) = self.unit;
+        write!(f, "{}{unit}", self.count / factor)?;
         let seconds = self.period.as_secs();
         let (unit, each) =
             UNITS.iter().rev().find(|(_, each)| divides(*each, seconds)).expect("seconds divide");
@@ -78,7 +77,18 @@ mod tests {
 
     #[test]
     fn a_rate_is_shown_as_it_is_read() {
-        for text in ["500/h", "3000/min", "1/s", "20/d", "100/10min", "10MiB/h", "2GB/d", "90/90s"] {
+        for text in [
+            "500/h",
+            "3000/min",
+            "1/s",
+            "20/d",
+            "100/10min",
+            "10MiB/h",
+            "2GB/d",
+            "90/90s",
+            "10000000/h",
+            "1000kB/h",
+        ] {
             assert_eq!(Rate::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(Rate::parse("60/60s").unwrap().to_string(), "60/min");

@@ -140,7 +140,8 @@ impl Greylisted {
                 Verdict::Pass
             }
             Greeted::Wait(seconds) => {
-                let text = format!("Greylisted: try again in {seconds} seconds or later");
+                let unit = if seconds == 1 { "second" } else { "seconds" };
+                let text = format!("Greylisted: try again in {seconds} {unit} or later");
                 Verdict::Defer(Reply::new(451, Enhanced(4, 7, 1), text))
             }
         }
