@@ -2,6 +2,7 @@
 //! in memory, so often, and nothing else. `cargo xtask bench` counts the instructions of each and
 //! compares them with `baseline.txt`; `cargo bench --package bench` measures their time.
 
+pub mod authentication;
 pub mod commit;
 pub mod expand;
 pub mod log_lines;
@@ -24,7 +25,7 @@ pub struct Part {
 }
 
 /// Every part that is measured.
-pub const PARTS: [Part; 13] = [
+pub const PARTS: [Part; 15] = [
     Part { name: "session", what: "a transaction of 1 KiB at a server session", run: session::run },
     Part { name: "commit", what: "a message written to the log and ended, 20 a commit", run: commit::run },
     Part {
@@ -49,6 +50,8 @@ pub const PARTS: [Part; 13] = [
     Part { name: "map-cdb", what: "100 keys of 100,000 in a cdb file", run: maps::cdb },
     Part { name: "rules", what: "20 rules without look-ups", run: rules::run },
     Part { name: "limit", what: "100 times one of the rate of one of 100,000 clients", run: rules::limit },
+    Part { name: "verify", what: "SPF, a signature and DMARC of 10 KiB", run: authentication::verify },
+    Part { name: "sign", what: "10 KiB signed with Ed25519", run: authentication::sign },
     Part { name: "expand", what: "an alias with 10 addresses", run: expand::run },
 ];
 
