@@ -19,11 +19,11 @@ pub(crate) fn obey(files: &dyn Files, draft: &mut Draft, from: &str) -> Option<S
     }
     draft.set("[addresses]", "forward", true, from);
     Some(if beyond.is_empty() {
-        "files .forward are read where /etc/aliases has no alias of that name".to_owned()
+        "a user's .forward file is read only if no alias has the user's name".to_owned()
     } else {
         let users = beyond.join(", ");
         format!(
-            "programs, files and filters in .forward are not obeyed, nor is the file of root: write aliases for {users}"
+            "programs, files and filters in .forward files are ignored, and so is root's file: write aliases for {users}"
         )
     })
 }
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(told(&[("/etc/passwd", "joe:x:1:1::/:\n")]), (false, String::new()));
         let files = &[("/etc/passwd", "joe:x:1:1::/:\n"), ("/home/joe/.forward", "\\joe, a@b.test\n# x\n")];
         let (is_set, text) = told(files);
-        assert!(is_set && text.starts_with("files .forward are read"), "{text}");
+        assert!(is_set && text.starts_with("a user's .forward file is read"), "{text}");
         let files = &[("/etc/passwd", "joe:x:1:1::/:\n"), ("/home/joe/.forward", "\\joe, \"|/bin/x joe\"\n")];
         assert!(told(files).1.ends_with("write aliases for joe"));
     }

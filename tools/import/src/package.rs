@@ -19,7 +19,7 @@ pub fn fit(draft: &mut Draft, report: &mut Report) {
     sockets(draft, report);
     if !draft.has("[log]") {
         draft.push(
-            Section::new("[log]", "the logs of the package, for pflogsumm, fail2ban and others")
+            Section::new("[log]", "the package's logs, for pflogsumm, fail2ban and other programs")
                 .with("file", "/var/log/postrider/mail.json")
                 .with("format", "both")
                 .with("postfix_file", "/var/log/postrider/mail.log"),
@@ -60,7 +60,7 @@ fn sockets(draft: &mut Draft, report: &mut Report) {
         is_new
     });
     for (_, unit) in seen.iter().filter(|(name, _)| *name != "systemd:smtp") {
-        report.notes.push(format!("enable the port before the start: systemctl enable {unit}"));
+        report.notes.push(format!("enable this port before you start Postrider: systemctl enable {unit}"));
     }
     for (_, unit) in seen {
         let streams: Vec<String> = only
@@ -70,7 +70,7 @@ fn sockets(draft: &mut Draft, report: &mut Report) {
             .collect();
         if !streams.is_empty() {
             report.notes.push(format!(
-                "{unit} opens the port on all addresses; for those of before: systemctl edit {unit}, [Socket], ListenStream=, {}",
+                "{unit} opens the port on all addresses; for the same addresses as before, run systemctl edit {unit} and write the lines [Socket], ListenStream=, {}",
                 streams.join(", ")
             ));
         }
@@ -80,7 +80,7 @@ fn sockets(draft: &mut Draft, report: &mut Report) {
 /// Mailboxes of the users of the machine are written as those users.
 fn mailboxes(draft: &mut Draft, report: &mut Report) {
     // Also for a daemon without such mailboxes: root starts the service of a new package.
-    draft.set("[process]", "user", "postrider", "what the daemon becomes, if root starts it");
+    draft.set("[process]", "user", "postrider", "the daemon runs as this user if root starts it");
     let mut is_any = false;
     for section in draft.sections_mut().iter_mut().filter(|section| section.header() == "[[route]]") {
         let path = ["mbox", "maildir"].into_iter().find_map(|key| match section.value(key) {
@@ -91,9 +91,9 @@ fn mailboxes(draft: &mut Draft, report: &mut Report) {
         let is_of_users =
             !path.starts_with(DATA_DIR) && path.contains("{local}") && !path.contains("{domain}");
         if is_of_users && section.value("user").is_none() {
-            section.set("user", "{local}", "mailboxes belong to their users");
+            section.set("user", "{local}", "each mailbox belongs to its user");
             if SPOOLS.iter().any(|spool| path.starts_with(spool)) && section.value("group").is_none() {
-                section.set("group", "mail", "who may make files there");
+                section.set("group", "mail", "the group that may create files there");
             }
             is_any = true;
         }
@@ -105,9 +105,9 @@ fn mailboxes(draft: &mut Draft, report: &mut Report) {
                 entry.verdict = Verdict::Mapped;
             }
         }
-        report.notes.push(format!("mailboxes are written as their users; the service needs: {AS_OTHERS}"));
+        report.notes.push(format!("mailboxes are written as their users, for which the service needs more rights: {AS_OTHERS}"));
         report.notes.push(
-            "nobody delivers as root: write the user who reads root's mail in /etc/aliases, `root: NAME`"
+            "mail is never delivered as root: name the user who reads root's mail in /etc/aliases (`root: NAME`)"
                 .to_owned(),
         );
     }

@@ -47,7 +47,7 @@ impl Places {
     pub(crate) fn settle(&mut self, report: &mut Report, name: &str) {
         if !self.of_addresses.is_empty() {
             let text = format!(
-                "mail for postmaster is taken in domains with virtual addresses only, too, where he has none: {}",
+                "mail for postmaster in {} is accepted even if there is no such user, and goes to the address in `postmaster`",
                 self.of_addresses.join(", ")
             );
             report.effect(Effect::Taken, name, text);
@@ -57,7 +57,7 @@ impl Places {
             let end = pattern.strip_prefix('*').unwrap_or("@");
             let is_kept = !own.iter().any(|domain| domain.ends_with(end));
             if !is_kept {
-                let text = format!("{pattern}: subdomains are not taken, because one of them has users here: list each one in local.domains");
+                let text = format!("{pattern}: subdomains are not accepted, because one of them has users here: list each subdomain in local.domains");
                 report.effect(Effect::Refused, name, text);
             }
             is_kept

@@ -49,8 +49,8 @@ fn mailname(files: &dyn Files) -> String {
 }
 
 fn head(of: &str) -> Draft {
-    let made = format!("Made by `postrider import exim` from {of}.");
-    Draft::new(&[&made, "Check it with `postrider config check`, and read the report of the import."])
+    let made = format!("Written by `postrider import exim` from {of}.");
+    Draft::new(&[&made, "Check it with `postrider config check`, and read the import's report."])
 }
 
 /// Returns networks in Postrider's form, and the items that are none.

@@ -251,7 +251,7 @@ pub(super) fn write(context: &mut Context<'_>) {
         context.mapped(&class);
     }
     if context.main.explicit("smtpd_etrn_restrictions").is_some() {
-        context.note("smtpd_etrn_restrictions", "extensions.etrn says who may start the queue for a domain");
+        context.note("smtpd_etrn_restrictions", "extensions.etrn says who may flush the queue for a domain");
     }
     let has_logins = context.draft.has("[auth]");
     let networks = context.networks.clone();
@@ -266,7 +266,7 @@ pub(super) fn write(context: &mut Context<'_>) {
         let same: Vec<&str> =
             doors.iter().filter(|other| other.lists == *lists).map(|other| other.kind).collect();
         if written.iter().any(|(other, _)| same.contains(other)) {
-            context.effect(Effect::Refused, LISTS[4], format!("several listeners of the kind {kind} have lists of their own: the rules of all of them are for each"));
+            context.effect(Effect::Refused, LISTS[4], format!("several listeners of kind {kind} have their own restriction lists: the rules of all of them apply to each"));
         }
         let is_for_all = same.len() == kinds.len();
         let listeners =
@@ -406,7 +406,7 @@ fn one(
             let reply = if code.starts_with('5') { "550 5.7.25" } else { "450 4.7.25" };
             refuse(context, None, &[("client_name", vec!["none".to_owned()])], &[], &format!("{reply} Client host rejected: cannot find your hostname"));
             if word.contains("reverse") {
-                context.effect(Effect::Refused, list, format!("{word}: the name must also lead back to the address"));
+                context.effect(Effect::Refused, list, format!("{word}: the name must also resolve to the client's address"));
             }
         }
         "reject_plaintext_session" => {
@@ -430,18 +430,18 @@ fn one(
         // A login may use its own addresses only.
         "reject_authenticated_sender_login_mismatch" => {}
         "reject_known_sender_login_mismatch" => {
-            context.effect(Effect::Refused, list, "reject_known_sender_login_mismatch: a login may use its own addresses only, and no others that nobody owns");
+            context.effect(Effect::Refused, list, "reject_known_sender_login_mismatch: users who log in may use only their own addresses, not those that nobody owns");
         }
         "reject_unverified_recipient" => {
             context.effect(Effect::Taken, list, "reject_unverified_recipient: write `verify = true` in the [[route]] of these domains");
         }
-        "sleep" => context.note(list, format!("sleep {}: greeting_delay in [[listen]]", step.argument)),
+        "sleep" => context.note(list, format!("sleep {}: see greeting_delay in [[listen]]", step.argument)),
         "check_policy_service" => policy_service(context, decision, list, &step.argument, open),
         check if subject(check).is_some() => return access(context, decision, list, step, open),
         permit if permit.starts_with("permit_") => context.effect(
             Effect::Refused,
             list,
-            format!("{permit} {}: nothing but relay.networks and logins lets a client relay; the restrictions behind it are for these clients, too", step.argument),
+            format!("{permit} {}: only clients in relay.networks and those that log in may relay; the restrictions after it apply to the clients that it permits, too", step.argument),
         ),
         "reject_rbl_client" | "reject_rhsbl_client" | "reject_rhsbl_helo" | "reject_rhsbl_sender" => {
             let (key, what) = match word {
@@ -458,14 +458,14 @@ fn one(
                 None => context.effect(
                     Effect::Taken,
                     list,
-                    format!("{word} {}: these answers are no single range: write {key} = [\"ZONE=127.0.0.2-11\"] in a [[rule]]", step.argument),
+                    format!("{word} {}: its answers are not a single range: write {key} = [\"ZONE=127.0.0.2-11\"] in a [[rule]]", step.argument),
                 ),
             }
         }
         _ if word.contains("bl_") => context.effect(
             Effect::Taken,
             list,
-            format!("{word} {}: lists in DNS are asked about clients, EHLO and senders; a policy server can ask about others ([policy_service.NAME], `ask` in [[rule]])", step.argument),
+            format!("{word} {}: DNS lists are looked up for clients, EHLO names and senders; for others, use a policy server ([policy_service.NAME], `ask` in [[rule]])", step.argument),
         ),
         _ => context.effect(Effect::Taken, list, format!("{word} has no counterpart; see docs/rules.md")),
     }
@@ -507,7 +507,7 @@ fn access(
                 Effect::Refused,
                 list,
                 format!(
-                    "{} {}: {why}; until then this mail waits: a [[rule]] answers 451",
+                    "{} {}: {why}; until then a [[rule]] defers this mail (451)",
                     step.word, step.argument
                 ),
             );
@@ -544,7 +544,7 @@ fn access(
                 });
             }
             Action::Unknown(action) => {
-                context.effect(Effect::Refused, list, format!("{} {}: the action {action} has no counterpart; this mail waits: a [[rule]] answers 451", step.word, step.argument));
+                context.effect(Effect::Refused, list, format!("{} {}: the action {action} has no counterpart: a [[rule]] defers this mail (451)", step.word, step.argument));
                 decision.add(
                     open,
                     &comment,
@@ -622,7 +622,7 @@ fn policy_service(
     }
     context.note(
         list,
-        format!("check_policy_service {argument}: its answer OK ends all rules, not just this list"),
+        format!("check_policy_service {argument}: if it answers OK, no further rules apply, not only those of this list"),
     );
     decision.add(open, &comment, &[], &[], "ask", name);
 }

@@ -132,13 +132,13 @@ fn query(settings: &MainCf, dialect: Dialect) -> Result<String, String> {
     };
     let query = dialect.with_parameters(given.trim().trim_end_matches(';'))?;
     if !query.contains(dialect.key()) {
-        return Err("its query has no place for the key".to_owned());
+        return Err("its query does not use the key".to_owned());
     }
     let Some(domains) = of(settings, "domain") else { return Ok(query) };
     // Other addresses are not looked up, nor are domains and names alone.
     let domains = items(domains);
     if domains.iter().any(|domain| domain.contains([':', '/', '\'', '!'])) {
-        return Err("its `domain` names a table or a file: let the query compare the domain".to_owned());
+        return Err("its `domain` names a table or a file: compare the domain in the query instead".to_owned());
     }
     let domains: Vec<String> = domains.iter().map(|domain| format!("'{}'", domain.to_lowercase())).collect();
     let (domain, user) = (dialect.domain(), dialect.user());
@@ -189,7 +189,7 @@ impl Dialect {
             text += &self.expression(&rest[..at], None)?;
             let quote = if rest[at..].starts_with('\'') { '\'' } else { '"' };
             let Some(length) = rest[at + 1..].find(quote) else {
-                return Err("a quote of its query does not end".to_owned());
+                return Err("its query has an unclosed quote".to_owned());
             };
             text += &self.expression(&rest[at + 1..at + 1 + length], Some(quote))?;
             rest = &rest[at + 2 + length..];

@@ -67,7 +67,7 @@ impl Table {
                 Ok(entries(&String::from_utf8_lossy(&file)))
             }
             kind => Err(format!(
-                "the entries of a table of the type {kind} are not known here; copy them by hand"
+                "the import cannot read tables of type {kind}; copy the entries by hand"
             )),
         }
     }
@@ -82,7 +82,7 @@ impl Table {
         }
         let keyed = |entry: TableEntry| match Pattern::parse(&entry.key).and_then(|pattern| pattern.key()) {
             Some(key) => Ok(TableEntry { key, ..entry }),
-            None => Err(format!("{} is for several addresses", entry.key)),
+            None => Err(format!("{} matches several addresses", entry.key)),
         };
         pattern_entries(self, files)?.into_iter().map(keyed).collect()
     }
@@ -113,7 +113,7 @@ impl Table {
         if self.kind == "texthash" || self.kind == "cidr" {
             return format!("there is no file {name}");
         }
-        format!("the text of the table is not there; make it with `postmap -s {kind}:{name} >{name}`")
+        format!("the source text of the table is missing; create it with `postmap -s {kind}:{name} >{name}`")
     }
 }
 
@@ -216,7 +216,7 @@ fn new_reference(
                 let file = files.read(path).unwrap_or_default();
                 let lines = logical_lines(&String::from_utf8_lossy(&file));
                 if let Some((line, _)) = lines.iter().find(|(_, line)| !line.contains(':')) {
-                    return Err(format!("{}:{line}: the colon is missing behind the name", table.name));
+                    return Err(format!("{}:{line}: the colon is missing after the name", table.name));
                 }
             }
             Ok(format!("{kind}:{}", table.name))
@@ -238,7 +238,7 @@ fn new_reference(
         }
         "socketmap" => socketmap(table, draft),
         "mysql" | "pgsql" | "sqlite" | "ldap" => server(table, files, draft),
-        "tcp" => Err("the tcp protocol is not supported; offer the table by socketmap".to_owned()),
+        "tcp" => Err("the tcp protocol is not supported; serve the table by socketmap".to_owned()),
         "unix" if table.name == "passwd.byname" => Ok("accounts:/etc/passwd".to_owned()),
         "inline" | "static" => {
             let (kind, text) = match &*table.kind {
@@ -254,7 +254,7 @@ fn new_reference(
             Ok(format!("{kind}:{}", draft.add_numbered(&table.kind, text)))
         }
         kind => Err(format!(
-            "tables of the type {kind} are not supported; write the entries into a text file, text:FILE"
+            "tables of type {kind} are not supported; put the entries into a text file (text:FILE)"
         )),
     }
 }
@@ -292,7 +292,7 @@ fn server(table: &Table, files: &dyn Files, draft: &mut Draft) -> Result<String,
     };
     if !is_there {
         return Err(format!(
-            "this build has no maps of the kind `{feature}`; build it with `--features {feature}`, and import again"
+            "this build does not support `{feature}` maps; build it with `--features {feature}`, and import again"
         ));
     }
     let file =
@@ -301,7 +301,7 @@ fn server(table: &Table, files: &dyn Files, draft: &mut Draft) -> Result<String,
     let name = map_name(&table.name, draft);
     let mut comment = format!("{}:{}", table.kind, table.name);
     if table.kind == "mysql" && sql::of(&settings, "hosts").is_some_and(|hosts| items(hosts).len() > 1) {
-        comment += "; only the first of its hosts is asked";
+        comment += "; only the first of its hosts is used";
     }
     let section = Section::new(&format!("[map.{name}]"), comment);
     let mut section = match &*table.kind {
@@ -345,7 +345,7 @@ fn ldap(settings: &MainCf, section: Section) -> Result<Section, String> {
     }
     let attributes = items(&or("result_attribute", "maildrop"));
     let [attribute] = &*attributes else {
-        return Err("it has several attributes as its result; make a map of each".to_owned());
+        return Err("it returns several attributes; write a map for each".to_owned());
     };
     let bind = sql::of(settings, "bind_dn").filter(|_| sql::of(settings, "bind") != Some("no"));
     Ok(section
@@ -426,7 +426,7 @@ mod tests {
              and alias.address=CONCAT('%u', '@', target) and x = 'p-%s' and y LIKE '50%%'\n");
         assert_eq!(found.unwrap(), "map:v");
         assert!(toml.contains("mysql = \"mysql://m%40x@127.0.0.1:3307/mail?require_ssl=false\""), "{toml}");
-        assert!(toml.contains("# mysql:/etc/v.cf; only the first of its hosts is asked"), "{toml}");
+        assert!(toml.contains("# mysql:/etc/v.cf; only the first of its hosts is used"), "{toml}");
         for part in [
             "alias_domain = IF(LOCATE('@', ?), SUBSTRING_INDEX(?, '@', -1), NULL) and",
             ", '@', target) and x = CONCAT('p-', ?) and y LIKE '50%'",

@@ -60,8 +60,8 @@ pub fn convert(
     let has_cf = cf.is_some();
     let cf = cf.map(Cf::parse).unwrap_or_else(|| local_config(mc.unwrap_or_default()));
     let draft = Draft::new(&[
-        "Made by `postrider import sendmail` from sendmail.mc and sendmail.cf.",
-        "Check it with `postrider config check`, and read the report of the import.",
+        "Written by `postrider import sendmail` from sendmail.mc and sendmail.cf.",
+        "Check it with `postrider config check`, and read the import's report.",
     ]);
     if calls.is_empty() && cf.lines.is_empty() {
         return Some((draft, Report::default()));
@@ -227,7 +227,7 @@ impl Converter<'_> {
             let names: Vec<&str> =
                 self.relayed.iter().map(String::as_str).filter(|name| !name.starts_with('*')).collect();
             let text = format!(
-                "hosts of {} may not relay: write the networks of these hosts into relay.networks",
+                "hosts in {} may not relay: add the networks of these hosts to relay.networks",
                 names.join(", ")
             );
             self.report.effect(Effect::Refused, "relay-domains", text);
@@ -312,7 +312,7 @@ impl Converter<'_> {
     /// Nobody can log in until [auth] has users.
     fn drop_logins(&mut self) {
         if self.draft.drop_logins() {
-            let text = "the listeners for submission are left out until [auth] has users: make a file of users with `postrider auth hash`";
+            let text = "submission listeners are left out until auth.users is set: create a password file with `postrider auth hash`";
             self.report.effect(Effect::Refused, "DAEMON_OPTIONS M=a", text);
         }
     }
@@ -320,7 +320,7 @@ impl Converter<'_> {
     /// Features that are checks of clients.
     fn checks(&mut self) {
         for (name, check, text) in [
-            ("require_rdns", "reverse_name", "clients whose name does not lead back are refused for good"),
+            ("require_rdns", "reverse_name", "clients whose name does not resolve to their address are refused permanently"),
             ("block_bad_helo", "hello", "clients in relay.networks are not checked"),
         ] {
             if self.has_feature(name) {
@@ -360,9 +360,9 @@ impl Converter<'_> {
                 let is_binary = self.files.exists(Path::new(&format!("{name}.db")));
                 let mut text = match is_binary {
                     true => format!(
-                        "the text of {name} is not there; make it with `makemap -u hash {name} >{name}`"
+                        "the source text of {name} is missing; create it with `makemap -u hash {name} >{name}`"
                     ),
-                    false => format!("there is no file {name}: nothing of it is mapped"),
+                    false => format!("there is no file {name}: its entries are not imported"),
                 };
                 // What the table refuses is not taken, and what it sends elsewhere is not returned.
                 if is_binary && matches!(map, "access" | "virtusertable" | "mailertable") {
@@ -372,7 +372,7 @@ impl Converter<'_> {
                         self.draft.push(rule);
                     }
                     (effect, text) =
-                        (Effect::Refused, text + "; until then all mail waits: a [[rule]] answers 451");
+                        (Effect::Refused, text + "; until then a [[rule]] defers all mail (451)");
                 }
                 self.report.effect(effect, feature, text);
                 Vec::new()
@@ -392,7 +392,7 @@ impl Converter<'_> {
                     .any(|line| line.split_once(':').is_some_and(|(_, to)| to.trim().starts_with('/')))
             {
                 let text = format!(
-                    "{file} has programs or files: mail for them waits until addresses.programs and addresses.files name them"
+                    "{file} delivers to programs or files: mail for them is deferred until addresses.programs and addresses.files list them"
                 );
                 self.report.effect(Effect::Refused, "ALIAS_FILE", text);
             }
@@ -428,14 +428,14 @@ impl Converter<'_> {
         }
         if hub.is_none() && !has_users {
             let text = format!(
-                "the mailer {} takes each name of the local domains, as Sendmail leaves it to it: `verify = true` in the [[route]] asks it before mail is taken",
+                "the mailer {} decides which users exist in the local domains, as in Sendmail: with `verify = true` in the [[route]], it is asked before mail is accepted",
                 self.local_mailer()
             );
             self.report.notes.push(text);
         }
         let section = match hub {
             Some(hub) => {
-                let text = "the hub gets recipients with the domains that clients gave; Sendmail wrote the hub's name there";
+                let text = "the hub gets recipients with the domain that the client gave; Sendmail replaces it by the hub's name";
                 self.report.effect(Effect::Addresses, "MAIL_HUB", text);
                 self.next_hop_or_hold(section, "MAIL_HUB", &hub)
             }
@@ -448,10 +448,10 @@ impl Converter<'_> {
         }
         let users = (has_users && luser.is_none()).then(|| self.files.users());
         self.places.write(&mut self.draft, users.as_deref(), from);
-        self.draft.set("[addresses]", "separator", "+", "the mailer local takes user+detail");
+        self.draft.set("[addresses]", "separator", "+", "the mailer local accepts user+detail");
         if has_users {
             let text =
-                "the users of the machine are listed in local.users as they are now: add new ones there";
+                "local.users lists the users of this machine as of the import; add new users there";
             self.report.notes.push(text.to_owned());
         }
     }
@@ -479,7 +479,7 @@ impl Converter<'_> {
         let rule = Section::new("[[rule]]", "LUSER_RELAY").with("for", "all");
         let rule = rule.with("to", domains).with("unless", Value::Table(vec![("to", known)]));
         let text = format!(
-            "unknown users of {}: their mail goes to {relay} with the domain that the client gave, if a client names them; Sendmail wrote the host's name there. Mail for aliases of such names goes to a mailbox",
+            "users that do not exist in {}: mail goes to {relay} with the domain that the client gave, which Sendmail replaces by the host's name; mail that aliases send to such users goes to a mailbox",
             self.places.own.join(", ")
         );
         self.report.effect(Effect::Elsewhere, "LUSER_RELAY", text);
@@ -541,7 +541,7 @@ impl Converter<'_> {
             }
             _ => {
                 let text = format!(
-                    "local mail went through the mailer {mailer}, and is held now: write `pipe` or `lmtp` into its [[route]]"
+                    "the mailer {mailer} has no counterpart: local mail is held until you write `pipe` or `lmtp` in its [[route]]"
                 );
                 self.missing("confLOCAL_MAILER", text);
                 section.with("hold", true)
@@ -570,7 +570,7 @@ impl Converter<'_> {
                 self.draft.set("[tls]", key_key, key, key_option);
             } else {
                 let text = format!(
-                    "cannot read {certificate} and {key}: write tls.{certificate_key} and tls.{key_key}"
+                    "cannot read {certificate} and {key}: set tls.{certificate_key} and tls.{key_key}"
                 );
                 self.missing(name, text);
             }
@@ -606,7 +606,7 @@ impl Converter<'_> {
             found.reduce(Verdict::and)
         };
         if !self.has_feature("accept_unresolvable_domains") {
-            let text = "senders whose domain does not exist are taken: Postrider does not look them up";
+            let text = "mail from sender domains that do not exist is accepted: Postrider does not look them up";
             self.report.effect(Effect::Taken, "check_mail", text);
         }
         let has_cf = self.has_cf;
@@ -623,7 +623,7 @@ impl Converter<'_> {
                     (format!("{} {first}", call.name), Verdict::Mapped)
                 }
                 "include" | "sinclude" | "DOMAIN" if !has_cf => {
-                    let text = "the file was not read, and there is no sendmail.cf that has its lines";
+                    let text = "not read, and there is no sendmail.cf with its settings";
                     (format!("{} {first}", call.name), Verdict::Missing(text.to_owned()))
                 }
                 other => (
@@ -668,7 +668,7 @@ impl Converter<'_> {
                         "access" => noted(&self.notes, "access_db").unwrap_or(Verdict::Mapped),
                         "mailertable" => noted(&self.notes, "mailertable").unwrap_or(Verdict::Mapped),
                         "virtuser" => noted(&self.notes, "virtusertable").unwrap_or(Verdict::Mapped),
-                        _ => Verdict::Note("a map of the rule sets".to_owned()),
+                        _ => Verdict::Note("a map that only rule sets use".to_owned()),
                     }
                 }
                 'X' => Verdict::Mapped,
@@ -685,7 +685,7 @@ impl Converter<'_> {
         for (name, verdict) in rest {
             self.report.add(name, "", verdict);
         }
-        let text = "changes of rule sets (LOCAL_CONFIG, LOCAL_RULE_0, S and R lines) were not read: write routes, rules and maps for them";
+        let text = "changes to rule sets (LOCAL_CONFIG, LOCAL_RULE_0, S and R lines) were not read: write routes, rules and maps instead";
         self.report.notes.push(text.to_owned());
     }
 }

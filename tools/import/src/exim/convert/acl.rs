@@ -126,7 +126,7 @@ impl<'a> Acls<'a> {
         let accepts = |one: &&Statement| one.verb == "accept" && !one.text.ends_with("hosts = :");
         if list.iter().take_while(|one| !is_asked(one)).any(accepts) {
             let text = format!(
-                "users who do not exist in {} are refused at once: a statement accepts mail for them, and Exim returns it",
+                "mail for users that do not exist in {} is refused at once; Exim accepts it by a statement without `verify = recipient`, and returns it",
                 own.join(", ")
             );
             report.effect(Effect::Refused, RCPT, text);
@@ -207,7 +207,7 @@ impl<'a> Acls<'a> {
         let has_logins = draft.has("[auth]");
         let mut told = Teller { report, file };
         if let Some(statement) = self.accepting(Point { network: None, domain: None }) {
-            let text = "statements accept mail of other clients for all domains, by sender, name or recipient: only relay.networks and logins may relay here";
+            let text = "this statement, and perhaps others, let other clients relay, by sender, host name or recipient; in Postrider, only clients in relay.networks and those that log in may relay";
             told.tell(Effect::Refused, statement, text);
         }
         for (option, stage) in LISTS {
@@ -236,9 +236,9 @@ impl<'a> Acls<'a> {
             if name.is_empty() {
                 // Each name of a list is known when the mail comes, or it is a statement of one line.
                 let text =
-                    format!("{value} is no name of a list: mail waits (451) until you write rules for it");
+                    format!("{value} is not the name of an ACL: mail is deferred (451) until you write rules for it");
                 let text =
-                    if value.is_empty() { "Exim takes no mail without this list".to_owned() } else { text };
+                    if value.is_empty() { "Exim accepts no mail without this ACL, and Postrider defers it (451)".to_owned() } else { text };
                 told.report.effect(Effect::Refused, option, text);
                 walk.decision.add(
                     &open,
@@ -266,7 +266,7 @@ impl<'a> Acls<'a> {
             let is_read = names.contains(&&*statement.place.1) || self.asks_for(&statement.place.1);
             let verdict = match is_read {
                 true => Verdict::Mapped,
-                false => Verdict::Note("no list that is read here asks for it".to_owned()),
+                false => Verdict::Note("no ACL that is imported uses it".to_owned()),
             };
             told.report.add(
                 format!("{file}:{}", statement.place.0),
@@ -487,12 +487,12 @@ impl Walk<'_> {
         let is_known = unknown.is_empty();
         let left_out = match &*statement.verb {
             "accept" => {
-                Some((Effect::Refused, "the statement accepts nothing here; write a [[rule]] with `accept`"))
+                Some((Effect::Refused, "the statement accepts nothing; write a [[rule]] with `accept`"))
             }
-            "warn" => Some((Effect::Taken, "nothing is changed"))
+            "warn" => Some((Effect::Taken, "the statement has no effect"))
                 .filter(|_| statement.header.is_some() || statement.is_frozen),
             "require" => None,
-            _ => Some((Effect::Taken, "mail that it refused is taken; see docs/rules.md and [checks]"))
+            _ => Some((Effect::Taken, "mail that it refuses in Exim is accepted; see docs/rules.md and [checks]"))
                 .filter(|_| !excepts),
         };
         if !is_known {
@@ -501,14 +501,14 @@ impl Walk<'_> {
                     return told.tell(
                         effect,
                         statement,
-                        &format!("{unknown} is not known to a rule: {what}"),
+                        &format!("rules cannot check {unknown}: {what}"),
                     );
                 }
                 None if is_require => {
                     told.tell(
                         Effect::Taken,
                         statement,
-                        &format!("{unknown} is not asked for; see docs/rules.md and [checks]"),
+                        &format!("{unknown} is not checked; see docs/rules.md and [checks]"),
                     );
                 }
                 None => {}
@@ -523,7 +523,7 @@ impl Walk<'_> {
             "accept" => {
                 if !is_known {
                     let what = format!(
-                        "{unknown} is not known to a rule: the statement accepts nothing here; write a [[rule]] with `accept`"
+                        "rules cannot check {unknown}: the statement accepts nothing; write a [[rule]] with `accept`"
                     );
                     return told.tell(Effect::Refused, statement, &what);
                 }
@@ -571,7 +571,7 @@ impl Walk<'_> {
                 };
                 if excepts {
                     let what = format!(
-                        "{unknown} could not be read: mail that it excepts waits (451); write a [[rule]]"
+                        "cannot read the exception in {unknown}: mail is deferred (451) instead of refused, even mail that is excepted; write a [[rule]]"
                     );
                     told.tell(Effect::Refused, statement, &what);
                 }
@@ -579,14 +579,14 @@ impl Walk<'_> {
                     told.tell(
                         Effect::Taken,
                         statement,
-                        "the connection stays open: other recipients of the same mail are not lost",
+                        "the connection stays open, so other recipients of the message are still accepted",
                     );
                 }
                 if statement.verb == "discard" {
                     told.tell(
                         Effect::Refused,
                         statement,
-                        "only mail that the client may send is discarded: for other domains it is refused",
+                        "mail is discarded only for domains that the client may send to; for other domains it is refused",
                     );
                 }
                 self.refuse(open, text, conditions, key, value);

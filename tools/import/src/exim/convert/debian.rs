@@ -46,7 +46,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
     let mut own: Vec<String> = own.collect();
     let mailname = mailname(files);
     if mailname != files.machine().to_lowercase() {
-        report.notes.push(format!("/etc/mailname has {mailname}: addresses without a domain get the hostname, {}; addresses.masquerade can hide the host", files.machine()));
+        report.notes.push(format!("/etc/mailname has {mailname}: addresses without a domain get the hostname, {}; addresses.masquerade can hide the host name", files.machine()));
     }
     if !own.contains(&mailname) {
         own.push(mailname);
@@ -126,7 +126,7 @@ fn senders(draft: &mut Draft, report: &mut Report, files: &dyn Files, own: &[Str
         own.iter().for_each(|domain| text += &format!("{user}@{domain} {address}\n"));
     }
     if !text.is_empty() {
-        let what = "the reverse-path changes when mail leaves, and the header stays; Exim changes both when mail comes";
+        let what = "only the reverse-path is rewritten, and only when mail leaves; Exim rewrites the header, too, when mail arrives";
         report.effect(Effect::Addresses, NAME, what);
     }
     for domain in own.iter().filter(|domain| Some(&***domain) != visible) {

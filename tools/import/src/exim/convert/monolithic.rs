@@ -124,7 +124,7 @@ const OTHERS: &Meanings = &[
     ("av_scanner spamd_address", Matters(Effect::Taken, NO_SCANNER)),
     ("system_filter", Matters(Effect::Taken, "write rules; see docs/rules.md")),
     ("message_logs", Note("the log and `postrider why` tell what became of a message")),
-    ("smtp_banner", Missing("the greeting is the hostname and ESMTP")),
+    ("smtp_banner", Missing("the greeting is always the hostname and ESMTP")),
     ("received_header_text", Missing("the Received field has a fixed form")),
     (
         "local_scan_timeout",
@@ -132,8 +132,8 @@ const OTHERS: &Meanings = &[
     ),
     ("dkim_verify_signers", Matters(Effect::Taken, "write dkim = \"tag\" in [checks]")),
     ("smtp_ratelimit_hosts", Matters(Effect::Taken, "write a [[limit]]")),
-    ("smtp_accept_max_per_connection", Missing("limits.max_transactions")),
-    ("timeout_frozen_after", Note("held mail waits until an operator releases or deletes it")),
+    ("smtp_accept_max_per_connection", Missing("see limits.max_transactions")),
+    ("timeout_frozen_after", Note("mail stays held until an operator releases or deletes it")),
     ("ignore_bounce_errors_after", Note("notifications.double_bounces sends them to the postmaster")),
     ("freeze_tell", Note("see `postrider queue list --status held`")),
     ("untrusted_set_sender", Note("local programs may set the sender")),
@@ -210,7 +210,7 @@ impl Converter<'_> {
                 None => (value.to_owned(), 1),
             };
             return match digits.trim().parse::<u64>() {
-                Ok(0) => note("there is always a limit; the default of Postrider stays"),
+                Ok(0) => note("there is always a limit; Postrider's default is used"),
                 Ok(number) => {
                     let least = match *key {
                         "max_recipients" => 100,
@@ -221,7 +221,7 @@ impl Converter<'_> {
                     self.draft.set(section, key, number, name);
                     Verdict::Mapped
                 }
-                Err(_) => Verdict::Missing(format!("\"{value}\" is not a number: write {key} by hand")),
+                Err(_) => Verdict::Missing(format!("\"{value}\" is not a number: set {key} by hand")),
             };
         }
         match name {
@@ -231,13 +231,13 @@ impl Converter<'_> {
                 Verdict::Missing(format!("write these listeners by hand: {}", odd.join(", ")))
             }
             "tls_certificate" | "tls_privatekey" if !has_tls => {
-                let text = "the file cannot be read, and a certificate is made at each start, which clients that verify it refuse: write tls.certificate and tls.key";
+                let text = "cannot read the file: a self-signed certificate is generated at each start, which clients that verify it reject; set tls.certificate and tls.key";
                 Verdict::Missing(text.to_owned())
             }
             "tls_certificate" | "tls_privatekey" | "tls_advertise_hosts" => Verdict::Mapped,
             "qualify_domain" | "qualify_recipient" if value == self.hostname => Verdict::Mapped,
             "qualify_domain" | "qualify_recipient" => {
-                note("addresses without a domain get the hostname; addresses.masquerade can hide the host")
+                note("addresses without a domain get the hostname; addresses.masquerade can hide the host name")
             }
             "delay_warning" => {
                 let first = list_items(value).into_iter().next().unwrap_or_else(|| "0s".to_owned());
@@ -269,7 +269,7 @@ impl Converter<'_> {
                     || other.starts_with("openssl_")
                     || other.starts_with("gnutls_") =>
             {
-                note("TLS 1.2 and 1.3 are used with the ciphers of today; see [tls]")
+                note("TLS 1.2 and 1.3 are used, with modern ciphers only; see [tls]")
             }
             other => match treatment(OTHERS, other) {
                 Some(known) => known.verdict(),
@@ -347,7 +347,7 @@ impl Converter<'_> {
         }
         if is_restricted {
             self.report.notes.push(
-                "the users of the machine are listed in local.users as they are now: add new ones there"
+                "local.users lists the users of this machine as of the import; add new users there"
                     .to_owned(),
             );
         }
@@ -366,8 +366,8 @@ impl Converter<'_> {
                 }
                 "smtp" | "lmtp" | "appendfile" if is_used => Verdict::Mapped,
                 "pipe" if is_used => Verdict::Note("see the router".to_owned()),
-                "autoreply" => Verdict::Note("start a program such as vacation(1) by an alias".to_owned()),
-                _ => Verdict::Note("no route uses it".to_owned()),
+                "autoreply" => Verdict::Note("run a program such as vacation(1) from an alias".to_owned()),
+                _ => Verdict::Note("no router uses it".to_owned()),
             };
             self.say(transport.line, &format!("transport {}", transport.name), verdict);
             if is_used && matches!(transport.option("driver"), "smtp" | "lmtp" | "appendfile") {
@@ -378,7 +378,7 @@ impl Converter<'_> {
             let is_server = authenticator.options.iter().any(|option| option.name.starts_with("server_"));
             let verdict = if is_server {
                 Verdict::Missing(
-                    "write [auth]: users = \"passwd:FILE\" with `postrider auth hash`, or Dovecot's socket"
+                    "create a password file with `postrider auth hash` and set auth.users = \"passwd:FILE\", or use Dovecot"
                         .to_owned(),
                 )
             } else {
@@ -454,7 +454,7 @@ impl Converter<'_> {
             .any(|name| !router.option(name).is_empty())
             && router.option("driver") != "accept"
         {
-            return by_hand("its conditions: write a [[route]], or a [[rule]] with `route`");
+            return by_hand("its conditions are not imported: write a [[route]], or a [[rule]] with `route`");
         }
         match router.option("driver") {
             "dnslookup" => {
@@ -475,7 +475,7 @@ impl Converter<'_> {
             "accept" => self.accept(router, transport.as_ref()),
             "ipliteral" => Verdict::Mapped,
             other => {
-                Verdict::Missing(format!("the driver {other}: write a [[route]], or a map of addresses"))
+                Verdict::Missing(format!("the driver {other} has no counterpart: write a [[route]], or a map of addresses"))
             }
         }
     }
@@ -494,13 +494,13 @@ impl Converter<'_> {
             return Some(format!("there is no {file}"));
         }
         if !router.option("local_part_prefix").is_empty() {
-            return Some("names with a prefix are for programs of this machine".to_owned());
+            return Some("only programs of this machine use addresses with a prefix".to_owned());
         }
         if router.option("condition").contains("{<{$local_user_uid}{0}}") {
-            return Some("no number of a user is below 0".to_owned());
+            return Some("no user has a uid below 0".to_owned());
         }
         (router.option("local_parts") == "root" && router.option("driver") == "redirect")
-            .then(|| "mail for root goes to the mailbox of root, if no alias leads elsewhere".to_owned())
+            .then(|| "mail for root is delivered to root's mailbox unless an alias sends it elsewhere".to_owned())
     }
 
     fn manualroute(&mut self, router: &Driver, transport: Option<&Driver>) -> Verdict {
@@ -533,7 +533,7 @@ impl Converter<'_> {
             rules.push((domains, found));
         }
         if rules.is_empty() {
-            return Verdict::Missing("no route: write a [[route]] with smarthost".to_owned());
+            return Verdict::Missing("it has no hosts: write a [[route]] with smarthost".to_owned());
         }
         let mut missing = Vec::new();
         for (domains, found) in rules {
@@ -573,7 +573,7 @@ impl Converter<'_> {
     fn hosts_of(&self, lookup: &Lookup) -> Result<Routes, Verdict> {
         let missing = |text: String| Err(Verdict::Missing(text));
         if !matches!(&*lookup.key, "$domain" | "${domain}" | "${lc:$domain}") {
-            return missing(format!("the key {}: write a [[route]]", lookup.key));
+            return missing(format!("the lookup key {} has no counterpart: write a [[route]]", lookup.key));
         }
         let Some(file) = self.files.read(Path::new(&lookup.file)) else {
             return missing(format!("there is no file {}", lookup.file));
@@ -636,7 +636,7 @@ impl Converter<'_> {
                 if wants_login && !option("hosts_try_auth").contains("passwd.client") {
                     self.report
                         .notes
-                        .push(format!("the login at {host} is computed by Exim: write `login` in the route"));
+                        .push(format!("Exim computes the login for {host}: write `login` in the [[route]]"));
                 }
                 section.with("tls", tls)
             }
@@ -645,12 +645,12 @@ impl Converter<'_> {
 
     fn accept(&mut self, router: &Driver, transport: Option<&Driver>) -> Verdict {
         let Some(transport) = transport else {
-            return Verdict::Missing("no transport: write a [[route]]".to_owned());
+            return Verdict::Missing("it has no transport: write a [[route]]".to_owned());
         };
         let domains = self.router_domains(router).unwrap_or_else(|| self.places.own.clone());
         let domains = self.draft.unrouted(domains);
         if domains.is_empty() {
-            return Verdict::Note("routes of routers above take its domains".to_owned());
+            return Verdict::Note("not used: the routers above it handle all its domains".to_owned());
         }
         let section =
             Section::new("[[route]]", format!("router {}, transport {}", router.name, transport.name))
@@ -703,7 +703,7 @@ impl Converter<'_> {
         for rule in self.conf.rules.clone() {
             let verdict = match &*rule.name {
                 "retry" if rule.value.starts_with('*') => self.retry(&rule.value),
-                "retry" => Verdict::Missing("retries of some hosts: `retry` in a [[route]]".to_owned()),
+                "retry" => Verdict::Missing("for retries of some hosts only, see `retry` in a [[route]]".to_owned()),
                 // Senders of a file are in addresses.generic.
                 "rewrite" if rule.value.contains("{/etc/email-addresses}") => Verdict::Mapped,
                 "rewrite" => Verdict::Missing(
@@ -732,7 +732,7 @@ impl Converter<'_> {
         for (key, value) in [("retry_min", least), ("retry_max", most), ("expire", lifetime)] {
             self.draft.set("[queue]", key, (*value).to_owned(), "begin retry");
         }
-        Verdict::Note("the interval is the age of the message between retry_min and retry_max".to_owned())
+        Verdict::Note("the interval grows with the age of the message, from retry_min to retry_max".to_owned())
     }
 }
 

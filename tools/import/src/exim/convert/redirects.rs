@@ -14,12 +14,12 @@ impl Converter<'_> {
         if !router.option("file").is_empty() {
             if router.option("file") != "$home/.forward" {
                 return Verdict::Missing(
-                    "files of targets are read as .forward in homes, and nowhere else".to_owned(),
+                    "only .forward files in home directories are read".to_owned(),
                 );
             }
             return match forward::obey(self.files, &mut self.draft, "file") {
                 None => {
-                    Verdict::Note("nobody has a file .forward; `addresses.forward` has them read".to_owned())
+                    Verdict::Note("no user has a .forward file; set addresses.forward to read them".to_owned())
                 }
                 Some(text) => Verdict::Note(text),
             };
@@ -44,9 +44,9 @@ impl Converter<'_> {
                 let text: String = own.map(|own| format!("@{own} @{domain}\n")).collect();
                 self.draft.append_file("virtual", &text);
                 self.draft.extend("[addresses]", "virtual", ["text:virtual".to_owned()], &router.name);
-                return Verdict::Note("mail of the local domains is moved by addresses.virtual".to_owned());
+                return Verdict::Note("addresses.virtual redirects mail for the local domains".to_owned());
             }
-            return Verdict::Missing("write a map of addresses.virtual or addresses.aliases".to_owned());
+            return Verdict::Missing("write a map for addresses.virtual or addresses.aliases".to_owned());
         };
         let is_for_domains = router.option("domains").contains(';') || lookup.file.contains("$domain");
         if lookup.is_for_addresses() || is_for_domains {
@@ -90,7 +90,7 @@ impl Converter<'_> {
         missing.extend(std::mem::take(&mut found.others));
         found.write(&mut self.draft, &router.name);
         if missing.is_empty() {
-            Verdict::Note(format!("{} is copied to the file `virtual`: change it there", lookup.file))
+            Verdict::Note(format!("{} is copied to the file `virtual`: edit the copy from now on", lookup.file))
         } else {
             Verdict::Missing(format!("write addresses.virtual, or a [[rule]], for: {}", missing.join("; ")))
         }
@@ -103,7 +103,7 @@ pub(super) fn tell_programs(report: &mut Report, setting: &str, file: &str, cont
     let is_file = |line: &str| line.split_once(':').is_some_and(|(_, to)| to.trim().starts_with('/'));
     if text.contains('|') || text.lines().any(is_file) {
         let text = format!(
-            "{file} has programs or files: mail for them waits until addresses.programs and addresses.files name them"
+            "{file} delivers to programs or files: mail for them is deferred until addresses.programs and addresses.files list them"
         );
         report.effect(Effect::Refused, setting, text);
     }

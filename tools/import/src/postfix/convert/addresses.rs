@@ -33,7 +33,7 @@ pub(super) fn no_domain(context: &mut Context<'_>, parameter: &str, place: &str,
     context.missing(
         parameter,
         format!(
-            "`{key}` ({place}) has no domain, and nothing is for all domains: write {instead} for each domain"
+            "`{key}` ({place}) has no domain, and no entry applies to all domains: write {instead} for each domain"
         ),
     );
 }
@@ -46,7 +46,7 @@ fn catch_alls(context: &mut Context<'_>, parameter: &str) {
             no_domain(context, parameter, &place, &key, "a line such as `@example.com user@example.com`");
         } else if parameter == "virtual_alias_maps" && !is_told {
             is_told = true;
-            context.note(parameter, format!("`{key}` ({place}) is a catch-all: every address of the domain exists, and those of users are taken, too, unless the map has a line for each (`user@example.com user@example.com`)"));
+            context.note(parameter, format!("`{key}` ({place}) is a catch-all: every address in the domain is accepted, and it gets the mail of users, too, except those with a line of their own (`user@example.com user@example.com`)"));
         }
     }
 }
@@ -68,7 +68,7 @@ fn loops(context: &mut Context<'_>, parameter: &str) {
         if entries.is_none() {
             context.note(
                 parameter,
-                "an address that leads back to itself is refused with 554, where Postfix defers it",
+                "mail for an address that leads back to itself is refused (554), where Postfix defers it",
             );
         }
         return;
@@ -77,7 +77,7 @@ fn loops(context: &mut Context<'_>, parameter: &str) {
     context.effect(
         Effect::Refused,
         parameter,
-        format!("{which}: its mail is refused with 554, where Postfix defers it"),
+        format!("{which}: mail for it is refused (554), where Postfix defers it"),
     );
 }
 
@@ -103,7 +103,7 @@ fn leads_back(known: &[(String, Vec<String>)], first: usize) -> bool {
 }
 
 const BCC: &str =
-    "copies are for the addresses that aliases lead to, and no map changes the addresses of copies";
+    "copies depend on the addresses after alias expansion, and the addresses of the copies themselves are not rewritten";
 
 /// Parameters with maps of addresses, and the keys that take them.
 const MAPS: [(&str, &str); 4] = [
@@ -146,7 +146,7 @@ pub(super) fn write(context: &mut Context<'_>) {
     copies(context);
     masquerade(context);
     if luser::write(context).is_none() {
-        let text = "write a catch-all into a map of addresses.virtual: @example.com user";
+        let text = "left out: add a catch-all to a map in addresses.virtual (`@example.com user`)";
         context.effect(Effect::Elsewhere, "luser_relay", text);
     }
     let parameter = "recipient_canonical_maps";
@@ -162,7 +162,7 @@ pub(super) fn write(context: &mut Context<'_>) {
     }
     for (parameter, is_left_out) in [(parameter, !is_alone), ("sender_canonical_maps", true)] {
         if is_left_out && !context.main.value(parameter).is_empty() {
-            context.effect(Effect::Addresses, parameter, "it is left out: addresses.canonical changes senders and recipients; use it if both may change, or addresses.virtual for recipients");
+            context.effect(Effect::Addresses, parameter, "left out: addresses.canonical rewrites both senders and recipients; use it if both may change, or addresses.virtual for recipients only");
         }
     }
 }
@@ -174,7 +174,7 @@ fn delimiter(context: &mut Context<'_>) {
         context.effect(
             Effect::Refused,
             "recipient_delimiter",
-            "only the first character separates details: mail for users with another one is for users of that name",
+            "only the first character is a delimiter: with another one, user and detail are looked up as one name",
         );
     }
     let from = context.place("recipient_delimiter");
@@ -208,7 +208,7 @@ fn tell_of_names(context: &mut Context<'_>, parameter: &str, item: &str) {
     let is_server = Table::parse(item).is_some_and(|table| table.is_server());
     if is_server && !context.main.value("mydestination").is_empty() {
         let text =
-            format!("{item} is asked for no names without a domain, as Postfix does for its own domains");
+            format!("Postfix also looks up bare user names (joe) in {item}; Postrider looks up full addresses and @domain only");
         context.effect(Effect::Addresses, parameter, text);
     }
 }
@@ -216,7 +216,7 @@ fn tell_of_names(context: &mut Context<'_>, parameter: &str, item: &str) {
 /// Tells that patterns are for more addresses than in Postfix.
 pub(super) fn tell_of_details(context: &mut Context<'_>, parameter: &str, item: &str) {
     let text =
-        format!("the patterns of {item} are also for addresses with a detail, which Postfix asks as a whole");
+        format!("a pattern in {item} that matches user@domain also applies to user+detail@domain, unlike in Postfix");
     context.effect(Effect::Addresses, parameter, text);
 }
 
@@ -226,7 +226,7 @@ fn details_of_generic(context: &mut Context<'_>, tables: &[String]) -> Option<St
     let mut text = String::new();
     for table in tables.iter().filter_map(|item| Table::parse(item)).filter(|table| !table.has_patterns()) {
         let Ok(entries) = table.entries(context.files) else {
-            let text = "a detail stays behind the changed address, which Postfix leaves out by default";
+            let text = "the detail of user+detail is added to the new address; Postfix leaves it out by default";
             context.effect(Effect::Addresses, "smtp_generic_maps", text);
             return None;
         };
@@ -294,7 +294,7 @@ fn with_origin(context: &mut Context<'_>, parameter: &str, item: &str, purpose: 
     context.note(
         parameter,
         format!(
-            "{item} has names without a domain, which are at {origin}: change the copy in {name} from now on"
+            "{item} has names without a domain, which get @{origin} in the copy {name}: edit the copy from now on"
         ),
     );
     Some(format!("{kind}:{name}"))
@@ -351,9 +351,9 @@ fn masquerade(context: &mut Context<'_>) {
     }
     let (plain, others): (Vec<String>, Vec<String>) =
         items(&masquerade).into_iter().partition(|item| is_domain(item));
-    context.note("masquerade_domains", "the reverse-path is changed, the header is not");
+    context.note("masquerade_domains", "only the reverse-path is rewritten, not the header");
     if !others.is_empty() {
-        let text = format!("domains are listed by name, and none can be left out: {}", others.join(", "));
+        let text = format!("only domain names are supported, without exceptions: {}", others.join(", "));
         context.effect(Effect::Addresses, "masquerade_domains", text);
     }
     let names = plain.iter().map(|name| name.to_lowercase());
@@ -372,7 +372,7 @@ fn programs_of_aliases(context: &mut Context<'_>, maps: &[String]) {
             .flat_map(|targets| targets.split(','))
             .any(|target| target.trim().trim_matches('"').starts_with('/'));
         if has_program || has_file {
-            context.effect(Effect::Refused, "alias_maps", format!("{path} has programs or files: mail for them waits until addresses.programs and addresses.files name them"));
+            context.effect(Effect::Refused, "alias_maps", format!("{path} delivers to programs or files: mail for them is deferred until addresses.programs and addresses.files list them"));
         }
     }
 }

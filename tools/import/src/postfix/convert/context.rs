@@ -91,8 +91,8 @@ impl<'a> Context<'a> {
         }
         let (hostname, queue) = (main.value("myhostname").to_lowercase(), main.value("queue_directory"));
         let head = [
-            "Made by `postrider import postfix` from main.cf and master.cf.",
-            "Check it with `postrider config check`, and read the report of the import.",
+            "Written by `postrider import postfix` from main.cf and master.cf.",
+            "Check it with `postrider config check`, and read the import's report.",
         ];
         Self {
             main,
@@ -127,7 +127,7 @@ impl<'a> Context<'a> {
             let (host, origin) = (self.hostname.clone(), origin.to_lowercase());
             self.draft.add_file("origin", format!("@{host} @{origin}\n"), false);
             self.draft.extend("[addresses]", "generic", ["text:origin".to_owned()], "myorigin");
-            self.effect(Effect::Addresses, "myorigin", format!("addresses without a domain get {host} here, and {origin} when the mail leaves; so do clients' senders at {host}, which Postfix left as they were"));
+            self.effect(Effect::Addresses, "myorigin", format!("addresses without a domain get {host} here, and {origin} when the mail leaves; so do clients' sender addresses at {host}, which Postfix does not change"));
         } else {
             self.mapped("myorigin");
         }
@@ -294,10 +294,10 @@ impl<'a> Context<'a> {
         let name = table::map_name(item.rsplit(':').next().unwrap_or(item), &self.draft);
         let server = format!("unix:/run/postrider/{name}.sock");
         let text = format!(
-            "{item}: {why}; until then this mail waits with 451, because nothing serves the map at {server}"
+            "{item}: {why}; until then this mail is deferred (451), because nothing serves the map at {server}"
         );
         self.effect(Effect::Refused, parameter, text);
-        let comment = format!("{parameter}: in the place of {item}");
+        let comment = format!("{parameter}: replaces {item}");
         self.draft.push(Section::new(&format!("[map.{name}]"), comment).with("socketmap", server));
         let map = format!("map:{name}");
         self.draft.maps.push((item.to_owned(), map.clone()));
@@ -336,7 +336,7 @@ impl<'a> Context<'a> {
             let verdict = self.verdicts.get(&parameter.name).cloned().unwrap_or(Verdict::Unknown);
             if let (Verdict::Unknown, Some(near)) = (&verdict, super::known::near(&parameter.name)) {
                 let (name, line) = (&parameter.name, parameter.line);
-                self.notes.push(format!("main.cf:{line}: did you mean {near}? Postfix ignores {name}, too"));
+                self.notes.push(format!("main.cf:{line}: did you mean {near}? Postfix ignores {name} as well"));
             }
             report.add(format!("main.cf:{}", parameter.line), parameter.name.clone(), verdict);
         }

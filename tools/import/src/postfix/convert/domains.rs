@@ -145,14 +145,14 @@ fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
                 Err(()) => context.effect(
                     Effect::Taken,
                     parameter,
-                    format!("{item} cannot be read: remove its domains from local.domains"),
+                    format!("cannot read {item}: remove the domains that it excludes from local.domains"),
                 ),
             }
         } else if item.starts_with('.') || item.contains('*') {
             context.effect(
                 Effect::Refused,
                 parameter,
-                format!("{item}: list each domain by name, or write it into a map: text:FILE, regex:FILE"),
+                format!("{item}: list each domain by name, or in a map (text:FILE, regex:FILE)"),
             );
         } else if item.starts_with('[') {
             // Address literals of this machine are local anyway.
@@ -176,7 +176,7 @@ fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
         domains.below = domains.names.iter().filter(has_below).cloned().collect();
         // Postfix asks servers for the domains above, too, and patterns for the whole domain only.
         if let Some(map) = domains.maps.iter().find(|map| map.starts_with("map:")) {
-            let text = format!("subdomains of the domains of {map} are not taken, unless it has them");
+            let text = format!("subdomains of the domains in {map} are accepted only if the map has them, too");
             context.effect(Effect::Refused, parameter, text);
         }
     }
@@ -200,7 +200,7 @@ fn table_of_domains(
     excluded: &[String],
 ) {
     if table.kind == "static" {
-        let text = format!("{item} takes mail for all domains: name those that are yours in local.domains");
+        let text = format!("{item} accepts mail for all domains: list your own in local.domains");
         return context.effect(Effect::Refused, parameter, text);
     }
     let is_of_addresses = |entries: Vec<TableEntry>| entries.iter().all(|entry| entry.key.contains('@'));
@@ -226,7 +226,7 @@ fn table_of_domains(
             if parameter != "virtual_alias_domains" || context.main.explicit(parameter).is_some() {
                 context.note(
                     parameter,
-                    format!("the domains of {item} are listed by name; local.domains can also have the map"),
+                    format!("the domains in {item} are listed by name; local.domains can also refer to the map"),
                 );
             }
         }
@@ -236,7 +236,7 @@ fn table_of_domains(
             match table::reference(table, Purpose::Keys, context.files, &mut context.draft) {
                 Ok(_) if is_derived && !table.has_patterns() => {
                     let text =
-                        format!("the domains of {item} are not known here: name them in local.domains");
+                        format!("cannot read the domains in {item}: list them in local.domains");
                     context.effect(Effect::Refused, "virtual_alias_maps", text);
                 }
                 Ok(map) => domains.maps.push(map),
@@ -245,7 +245,7 @@ fn table_of_domains(
             }
             if parameter == "mydestination" {
                 let text = format!(
-                    "aliases are for domains by name: list those of {item} in local.domains, else its aliases are unknown users"
+                    "aliases apply only to domains that are listed by name: list those in {item} in local.domains; otherwise, mail for aliases there is refused"
                 );
                 context.effect(Effect::Refused, parameter, text);
             }
@@ -261,7 +261,7 @@ pub(super) fn write(context: &mut Context<'_>) {
     let is_elsewhere = origin != context.hostname && own.maps.is_empty() && !own.names.contains(&origin);
     if is_elsewhere && !sends_all_away(context) {
         let text = format!(
-            "mail of this machine for names without a domain, such as root, stays here; Postfix sends it to {origin}"
+            "mail from this machine for names without a domain, such as root, stays here; Postfix sends it to {origin}"
         );
         context.effect(Effect::Elsewhere, "myorigin", text);
     }
@@ -295,9 +295,9 @@ pub(super) fn write(context: &mut Context<'_>) {
         let rule = Section::new("[[rule]]", "mydestination").with("to", names.names.clone());
         let rule = rule.with("unless", Value::Table(vec![("to", vec!["postmaster@*".to_owned()])]));
         context.draft.push(rule.with("reject", "554 5.7.1 Relay access denied"));
-        context.note("mydestination", "mail of programs of this machine and its notifications need the hostname as a local domain: it is one, and has no users");
+        context.note("mydestination", "the hostname is a local domain without users, because mail from local programs and bounces need it");
         let hostname = context.hostname.clone();
-        let refused = format!("mail for {hostname} is refused, and does not go there");
+        let refused = format!("mail for {hostname} is refused instead of going there");
         let kept = format!("copies for {hostname} stay on this machine");
         for (name, effect, text) in [
             ("sender_dependent_relayhost_maps", Effect::Refused, &refused),
@@ -317,14 +317,14 @@ pub(super) fn write(context: &mut Context<'_>) {
         let shown = patterns[..patterns.len().min(10)].join(", ");
         let more = if patterns.len() > 10 { " and others" } else { "" };
         let text = format!(
-            "mail to postmaster in {shown}{more} is accepted, also where there is no such user: it goes to the address in `postmaster`"
+            "mail for postmaster in {shown}{more} is accepted even if there is no such user, and goes to the address in `postmaster`"
         );
         context.tell(Effect::Taken, "postmaster", text);
     }
     if !excluded.is_empty() {
         let patterns: Vec<String> =
             excluded.iter().flat_map(|name| [name.clone(), format!("*.{name}")]).collect();
-        let rule = Section::new("[[rule]]", "relay_domains: domains behind `!`").with("to", patterns);
+        let rule = Section::new("[[rule]]", "relay_domains: domains excluded by `!`").with("to", patterns);
         context.draft.push(rule.with("reject", "554 5.7.1 Relay access denied"));
     }
     users::write(context, classes);
@@ -354,7 +354,7 @@ fn split(context: &mut Context<'_>, own: Domains) -> (Domains, Domains) {
         own.names.iter().cloned().partition(|name| transports::leaves(context, name));
     if !away.is_empty() && addresses::have_names(context) {
         let text =
-            format!("{}: aliases of this machine are looked up before the mail goes there", away.join(", "));
+            format!("{}: this machine's aliases are applied before mail for these domains goes to its transport", away.join(", "));
         context.effect(Effect::Elsewhere, "transport_maps", text);
         return (own, Domains::default());
     }
@@ -387,7 +387,7 @@ fn relay_networks(context: &mut Context<'_>) {
         }
         context.networks = networks.texts();
     } else if !matches!(&*style, "" | "host") {
-        context.effect(Effect::Refused, "mynetworks_style", "networks of this machine's interfaces are not known here: write those whose clients may relay into relay.networks");
+        context.effect(Effect::Refused, "mynetworks_style", "the import does not know the networks of this machine's interfaces: add those whose clients may relay to relay.networks");
     }
     let lists: Vec<Lists> = context
         .doors
@@ -409,7 +409,7 @@ fn relay_networks(context: &mut Context<'_>) {
             Effect::Refused,
             "smtpd_relay_restrictions",
             format!(
-                "{} would make an open relay: name the networks whose clients may relay in relay.networks",
+                "{} would make an open relay: add your clients' networks to relay.networks",
                 wide.join(", ")
             ),
         );
@@ -420,12 +420,12 @@ fn relay_networks(context: &mut Context<'_>) {
         Some(May::Yes) => context.effect(
             Effect::Refused,
             "smtpd_relay_restrictions",
-            "these lists let everybody relay; Postrider lets relay.networks and logins",
+            "these lists let everybody relay; in Postrider, only clients in relay.networks and those that log in may relay",
         ),
         Some(May::Some) => context.effect(
             Effect::Refused,
             "smtpd_relay_restrictions",
-            "a table or a condition lets other clients relay; Postrider lets relay.networks and logins",
+            "a table or a condition lets other clients relay; in Postrider, only clients in relay.networks and those that log in may relay",
         ),
         _ => {}
     }
@@ -433,14 +433,14 @@ fn relay_networks(context: &mut Context<'_>) {
         May::Yes => {}
         May::No if !more.is_empty() => context.note(
             "mynetworks",
-            format!("only {} may relay, by a table: the others are not in relay.networks", more.join(", ")),
+            format!("only {} may relay, because a table permits it: the others are not in relay.networks", more.join(", ")),
         ),
         May::No => context
-            .note("mynetworks", "no list permits these clients to relay: they are not in relay.networks"),
+            .note("mynetworks", "your restrictions do not let these clients relay: they are not in relay.networks"),
         May::Some => context.effect(
             Effect::Refused,
             "mynetworks",
-            "these clients may relay by a table only: they are not in relay.networks",
+            "these clients may relay only if a table permits it: they are not in relay.networks",
         ),
     }
     context.do_networks_relay = inside == May::Yes;

@@ -60,13 +60,13 @@ pub(super) fn write(context: &mut Context<'_>) {
         };
         if (mx && !mx_all) || (users && !users_all) || audience == Some("users") {
             let text = format!(
-                "{}: some services have no such milter; here it judges the mail of its clients at each listener",
+                "{}: some services do not use this milter; Postrider applies it to the same clients on every listener",
                 milter.place
             );
             context.effect(Effect::Refused, "smtpd_milters", text);
         } else if audience.is_some() && has_other_networks(context) {
             let text = format!(
-                "{}: mail of relay.networks does not pass it, as that of logins does not",
+                "{}: not applied to mail from relay.networks, nor to mail from clients that log in",
                 milter.place
             );
             context.effect(Effect::Taken, "smtpd_milters", text);
@@ -74,7 +74,7 @@ pub(super) fn write(context: &mut Context<'_>) {
         section(context, milter, audience, has(&local));
     }
     for milter in local.iter().filter(|milter| all.iter().all(|known| known.place != milter.place)) {
-        let text = format!("{}: no filter is for mail of local programs alone", milter.place);
+        let text = format!("{}: left out, because a filter cannot apply to mail from local programs only", milter.place);
         context.effect(Effect::Taken, "non_smtpd_milters", text);
     }
     settings(context);
@@ -99,7 +99,7 @@ fn doors(context: &Context<'_>) -> Vec<(bool, Vec<Milter>)> {
 
 fn section(context: &mut Context<'_>, milter: &Milter, audience: Option<&str>, is_local: bool) {
     let Some(address) = milter::address(&milter.place) else {
-        let text = format!("{}: not a socket, or a port by its number: write [filter.NAME]", milter.place);
+        let text = format!("{}: not a socket, or the port is not a number: write [filter.NAME]", milter.place);
         return context.effect(Effect::Taken, "smtpd_milters", text);
     };
     let address = match address.strip_prefix("unix:") {
@@ -128,7 +128,7 @@ fn section(context: &mut Context<'_>, milter: &Milter, audience: Option<&str>, i
         Some("accept") => filter = filter.with("on_failure", "pass"),
         None | Some("tempfail" | "") => {}
         Some(other) => {
-            let text = format!("{}: {other}: a filter that fails defers the mail (451)", milter.place);
+            let text = format!("{}: {other}: if the filter fails, mail is deferred (451)", milter.place);
             let parameter = if context.main.explicit("milter_default_action").is_some() {
                 "milter_default_action"
             } else {
@@ -179,14 +179,14 @@ fn settings(context: &mut Context<'_>) {
             | "milter_content_timeout"
             | "milter_protocol" => Verdict::Mapped,
             "milter_connect_timeout" => {
-                Verdict::Note("`timeout` in [filter.NAME] is also for connecting".to_owned())
+                Verdict::Note("`timeout` in [filter.NAME] also applies to connecting".to_owned())
             }
-            "milter_header_checks" => Verdict::Missing("no rule sees what a filter has added".to_owned()),
+            "milter_header_checks" => Verdict::Missing("rules do not see header fields that a filter has added".to_owned()),
             "milter_macro_daemon_name" => {
-                Verdict::Note("{daemon_name} is the kind of the listener".to_owned())
+                Verdict::Note("the macro {daemon_name} is the listener's kind".to_owned())
             }
             _ => Verdict::Note(
-                "filters name the macros that they want, or get those that Postfix sends".to_owned(),
+                "a filter gets the macros that it asks for, or else those that Postfix sends".to_owned(),
             ),
         };
         context.set_verdict(&name, verdict);
@@ -224,7 +224,7 @@ mod tests {
              filter.rspamd]\nmilter = \"localhost:11332\"\nlocal = true\non_failure = \"pass\""
         );
         assert!(!report.contains("_milters"), "{report}");
-        assert!(report.contains("milter_mail_macros: filters name"), "{report}");
+        assert!(report.contains("milter_mail_macros: a filter gets"), "{report}");
     }
 
     #[test]
@@ -245,8 +245,8 @@ mod tests {
              filter.b]\nmilter = \"unix:/var/spool/postfix/run/b.sock\"\nfor = \"users\"\ntimeout = \"25s\""
         );
         for text in [
-            "accepted main.cf smtpd_milters (default): unix:/run/a.sock: mail of relay.networks does not pass it",
-            "refused  main.cf smtpd_milters (default): unix:/run/b.sock: some services have no such milter",
+            "accepted main.cf smtpd_milters (default): unix:/run/a.sock: not applied to mail from relay.networks",
+            "refused  main.cf smtpd_milters (default): unix:/run/b.sock: some services do not use this milter",
         ] {
             assert!(report.contains(text), "{text}\n{report}");
         }

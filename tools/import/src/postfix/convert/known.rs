@@ -11,16 +11,16 @@ use crate::{
     },
 };
 
-const NO_FILTER: &str = "filters speak the milter protocol here ([filter.NAME], docs/filters.md); a filter that takes mail by SMTP runs as a proxy in front of Postrider, or as a smarthost";
+const NO_FILTER: &str = "Postrider's filters speak the milter protocol ([filter.NAME], docs/filters.md); run an SMTP content filter as a proxy in front of Postrider, or as a smarthost";
 const NO_HEADER_CHECKS: &str =
-    "write a [[rule]] with `header = [\"Name: /pattern/\"]` for each pattern; the body is not searched";
+    "write a [[rule]] with `header = [\"Name: /pattern/\"]` for each pattern; the body cannot be searched";
 const NO_SCREEN: &str =
-    "see greeting_delay in [[listen]], [checks] and [[limit]]; block lists of DNS are `dnsbl` in [checks]";
-const NO_BALANCER: &str = "connections of load balancers are closed until `proxy` of [[listen]] names them";
-const NO_QUOTA: &str = "mailboxes have no limit here; use quotas of the file system";
-const NO_CLASSES: &str = "reverse-path and recipients are changed, and nothing else";
+    "see greeting_delay in [[listen]], [checks] and [[limit]]; for DNS block lists, use `dnsbl` in [checks]";
+const NO_BALANCER: &str = "connections from load balancers are closed until `proxy` in [[listen]] lists their addresses";
+const NO_QUOTA: &str = "Postrider does not limit the size of mailboxes; use file system quotas";
+const NO_CLASSES: &str = "both the reverse-path and the recipients are rewritten, and no header fields";
 /// Settings of local(8) that it does not use here.
-const NO_LOCAL_MAIL: &str = "not used: another transport takes the mail of all local domains";
+const NO_LOCAL_MAIL: &str = "not used: mail for all local domains goes to another transport";
 
 /// Parameters that need no key.
 const MAPPED: &str = "compatibility_level append_at_myorigin biff readme_directory html_directory manpage_directory \
@@ -52,35 +52,35 @@ const MAPPED: &str = "compatibility_level append_at_myorigin biff readme_directo
 const NAMES: &Meanings = &[
     (
         "append_dot_mydomain",
-        Note("names without a dot are no mail domains; local programs write full addresses"),
+        Note("domains without a dot are not completed; local programs must write full addresses"),
     ),
-    ("default_privs", Note("addresses.program_user runs programs of aliases")),
-    ("smtp_tls_CApath", Note("tls.ca_file is one file; without it, the authorities of Mozilla are trusted")),
-    ("smtpd_tls_CApath", Note("tls.client_ca_file is one file")),
+    ("default_privs", Note("programs in aliases run as addresses.program_user")),
+    ("smtp_tls_CApath", Note("tls.ca_file is a single file; without it, Mozilla's certificate authorities are trusted")),
+    ("smtpd_tls_CApath", Note("tls.client_ca_file is a single file")),
     (
         "smtpd_tls_protocols smtpd_tls_mandatory_protocols",
-        Note("TLS 1.2 and 1.3 are used; tls.min_version can ask for 1.3"),
+        Note("TLS 1.2 and 1.3 are used; tls.min_version can require 1.3"),
     ),
     ("smtp_tls_protocols smtp_tls_mandatory_protocols", Note("TLS 1.2 and 1.3 are used")),
     (
         "smtpd_tls_mandatory_ciphers smtpd_tls_exclude_ciphers smtpd_tls_mandatory_exclude_ciphers smtpd_tls_ciphers tls_medium_cipherlist tls_high_cipherlist smtp_tls_mandatory_ciphers smtp_tls_exclude_ciphers",
-        Note("only ciphers of today are used"),
+        Note("only modern ciphers are used"),
     ),
-    ("smtp_dns_support_level", Note("MX records are asked for, also with the level `disabled`")),
+    ("smtp_dns_support_level", Note("MX records are looked up even with the level `disabled`")),
     ("smtp_sasl_mechanism_filter", Note("the strongest mechanism that the server offers is used")),
-    ("smtp_sender_dependent_authentication", Note("a [[route]] with `senders` has a login of its own")),
+    ("smtp_sender_dependent_authentication", Note("a [[route]] with `senders` can have its own login")),
     (
         "smtpd_sasl_security_options smtpd_sasl_tls_security_options",
-        Note("auth.mechanisms names the mechanisms"),
+        Note("auth.mechanisms lists the mechanisms that are offered"),
     ),
-    ("smtpd_sasl_local_domain", Note("the login is passed to the store of users as it is")),
-    ("smtpd_sasl_authenticated_header", Note("the log has the login, the Received field does not")),
+    ("smtpd_sasl_local_domain", Note("the login name is looked up as the client gives it, without a realm")),
+    ("smtpd_sasl_authenticated_header", Note("the login is logged, but not written to the Received field")),
     (
         "smtpd_sasl_exceptions_networks",
         Matters(Effect::Opened, "AUTH is offered to all clients of a listener"),
     ),
-    ("smtpd_banner", Missing("the greeting is the hostname and ESMTP")),
-    ("smtpd_helo_required", Note("[checks] with hello = \"enforce\" refuses clients without a proper name")),
+    ("smtpd_banner", Missing("the greeting is always the hostname and ESMTP")),
+    ("smtpd_helo_required", Note("hello = \"enforce\" in [checks] refuses clients that do not give a valid name")),
     (
         "strict_rfc821_envelopes",
         Note("limits.loose_paths = \"nobody\" does nearly the same; limits.strict_local_parts is stricter"),
@@ -89,20 +89,20 @@ const NAMES: &Meanings = &[
         "smtpd_reject_unlisted_sender",
         Matters(
             Effect::Taken,
-            "senders of local domains that do not exist are taken; logins may use their own addresses only",
+            "sender addresses in local domains are accepted even if they do not exist; users who log in may use only their own addresses",
         ),
     ),
     (
         "smtpd_forbid_bare_newline",
-        Note("bare_lf in [[listen]]: content of strangers with a bare LF is refused"),
+        Note("see bare_lf in [[listen]]: by default, mail with a bare LF is refused, except from relay.networks"),
     ),
-    ("smtpd_forbid_bare_newline_exclusions", Note("content of relay.networks is normalized")),
-    ("smtpd_discard_ehlo_keyword_address_maps", Missing("discard_ehlo_keywords is for a whole listener")),
-    ("smtpd_soft_error_limit", Note("limits.max_errors ends a session")),
-    ("smtpd_error_sleep_time", Missing("a rule can wait with `delay`")),
+    ("smtpd_forbid_bare_newline_exclusions", Note("a bare LF in mail from relay.networks is replaced by CRLF")),
+    ("smtpd_discard_ehlo_keyword_address_maps", Missing("discard_ehlo_keywords applies to a whole listener")),
+    ("smtpd_soft_error_limit", Note("limits.max_errors ends the session")),
+    ("smtpd_error_sleep_time", Missing("a [[rule]] can slow clients down with `delay`")),
     (
         "smtpd_client_event_limit_exceptions",
-        Note("`except` in [[limit]]; the trusted networks are written there"),
+        Note("see `except` in [[limit]], where the import lists the trusted networks"),
     ),
     ("smtpd_proxy_filter content_filter", Matters(Effect::Taken, NO_FILTER)),
     (
@@ -110,9 +110,9 @@ const NAMES: &Meanings = &[
         Matters(Effect::Refused, NO_BALANCER),
     ),
     ("postscreen_access_list", Matters(Effect::Taken, NO_SCREEN)),
-    ("smtpd_policy_service_timeout", Note("timeout in [policy_service.NAME]")),
-    ("smtpd_policy_service_default_action", Note("on_failure in [policy_service.NAME]")),
-    ("smtpd_milter_maps", Matters(Effect::Taken, "`for` in [filter.NAME] says whose mail a filter sees")),
+    ("smtpd_policy_service_timeout", Note("see timeout in [policy_service.NAME]")),
+    ("smtpd_policy_service_default_action", Note("see on_failure in [policy_service.NAME]")),
+    ("smtpd_milter_maps", Matters(Effect::Taken, "`for` in [filter.NAME] selects the clients whose mail a filter sees")),
     ("receive_override_options", Missing(NO_FILTER)),
     (
         "header_checks mime_header_checks nested_header_checks body_checks",
@@ -120,85 +120,85 @@ const NAMES: &Meanings = &[
     ),
     (
         "smtp_header_checks",
-        Missing("the header of mail that leaves is not changed; a rule can add fields when mail arrives"),
+        Missing("the header of outgoing mail is not changed; a [[rule]] can add fields when mail arrives"),
     ),
-    ("always_add_missing_headers", Note("submission adds Date and Message-ID")),
-    ("message_strip_characters", Missing("content is passed on as it arrived")),
-    ("header_size_limit", Note("a header over limits.max_header_size is refused, not cut")),
+    ("always_add_missing_headers", Note("submission listeners add missing Date and Message-ID fields")),
+    ("message_strip_characters", Missing("the content is passed on unchanged")),
+    ("header_size_limit", Note("mail whose header exceeds limits.max_header_size is refused, not truncated")),
     ("mailbox_size_limit virtual_mailbox_limit", Matters(Effect::Taken, NO_QUOTA)),
-    ("mailbox_command_maps", Matters(Effect::Elsewhere, "start programs with `pipe` in a [[route]]")),
-    ("forward_path", Matters(Effect::Elsewhere, "files .forward are read in homes, and nowhere else")),
-    ("allow_mail_to_commands", Note("addresses.programs names the programs of aliases")),
-    ("allow_mail_to_files", Note("addresses.files names the files of aliases")),
+    ("mailbox_command_maps", Matters(Effect::Elsewhere, "to run a program, use `pipe` in a [[route]]")),
+    ("forward_path", Matters(Effect::Elsewhere, "only .forward files in home directories are read")),
+    ("allow_mail_to_commands", Note("addresses.programs lists the programs that aliases may run")),
+    ("allow_mail_to_files", Note("addresses.files lists the files that aliases may append to")),
     (
         "propagate_unmatched_extensions",
-        Note("details behind the separator are passed on as docs/addresses.md says"),
+        Note("docs/addresses.md says when the detail of user+detail is kept"),
     ),
     (
         "canonical_classes sender_canonical_classes recipient_canonical_classes",
         Matters(Effect::Addresses, NO_CLASSES),
     ),
-    ("masquerade_exceptions", Matters(Effect::Addresses, "masquerade is for all users")),
-    ("masquerade_classes", Matters(Effect::Addresses, "the reverse-path is changed, and nothing else")),
-    ("parent_domain_matches_subdomains", Note("a pattern *.example.com stands for subdomains")),
+    ("masquerade_exceptions", Matters(Effect::Addresses, "masquerading applies to all users")),
+    ("masquerade_classes", Matters(Effect::Addresses, "only the reverse-path is rewritten, not the header")),
+    ("parent_domain_matches_subdomains", Note("the pattern *.example.com matches subdomains")),
     (
         "proxy_interfaces",
         Note(
-            "mail is not sent to hosts whose MX preference is not better than that of this server; name the outside address in [hosts] if it is a loop",
+            "mail is never sent to MX hosts whose preference is not better than that of this server; if mail loops through the outside address, add that address to [hosts]",
         ),
     ),
-    ("bounce_queue_lifetime", Note("notifications have the same lifetime as other mail, queue.expire")),
-    ("bounce_size_limit", Note("a notification has the header of the message, or all of it as RET asks")),
-    ("bounce_template_file", Note("texts of your own: notifications.templates, docs/notifications.md")),
+    ("bounce_queue_lifetime", Note("bounces stay in the queue as long as other mail: queue.expire")),
+    ("bounce_size_limit", Note("a bounce contains the header of the message, or the whole message if the client asked for it (RET)")),
+    ("bounce_template_file", Note("for your own texts, see notifications.templates and docs/notifications.md")),
     (
         "2bounce_notice_recipient",
-        Note("the address in `postmaster` gets notifications that cannot be delivered"),
+        Note("bounces that cannot be delivered go to the address in `postmaster`"),
     ),
-    ("queue_run_delay", Note("each message has its own time; queue.retry_min is the shortest interval")),
+    ("queue_run_delay", Note("there are no queue runs: each message has its own retry time, and queue.retry_min is the shortest interval")),
     (
         "default_process_limit",
-        Note("inbound.max_sessions and delivery.max_connections are limits of connections"),
+        Note("inbound.max_sessions and delivery.max_connections limit connections instead"),
     ),
-    ("smtp_address_preference", Missing("addresses are tried as DNS gives them")),
+    ("smtp_address_preference", Missing("addresses are tried in the order in which DNS returns them")),
     (
         "smtp_bind_address6",
-        Missing("delivery.source_address is one address; a [[route]] can have one of its own"),
+        Missing("delivery.source_address is a single address; a [[route]] can have its own"),
     ),
-    ("smtp_discard_ehlo_keywords", Missing("keywords of next hops are used as they are offered")),
+    ("smtp_discard_ehlo_keywords", Missing("all EHLO keywords that a next hop offers are used")),
     (
         "smtp_destination_rate_delay default_destination_rate_delay",
-        Missing("a rate of deliveries comes with a later release; queue groups limit connections"),
+        Missing("the rate of deliveries cannot be limited yet; queue groups limit connections"),
     ),
     (
         "fast_flush_domains smtpd_etrn_restrictions",
-        Note("extensions.etrn says who may start the queue for a domain"),
+        Note("extensions.etrn says who may flush the queue for a domain"),
     ),
     (
         "rbl_reply_maps maps_rbl_domains",
-        Missing("block lists of DNS are `dnsbl` in [checks]; a rule with `dns_list` has a reply of its own"),
+        Missing("for DNS block lists, use `dnsbl` in [checks]; a [[rule]] with `dns_list` can have its own reply"),
     ),
-    ("maillog_file", Note("log.file names the log; log.format = \"postfix\" writes Postfix's lines")),
+    ("maillog_file", Note("log.file names the log; log.format = \"postfix\" writes it in Postfix's format")),
     ("syslog_facility syslog_name", Note("the log goes to standard error or to log.file")),
     (
         "authorized_submit_users",
         Matters(
             Effect::Opened,
-            "all users of the machine may submit; the submit socket can be closed by its directory",
+            "all users of this machine may submit mail; restrict them by the permissions of the submit socket's directory",
         ),
     ),
     (
         "authorized_mailq_users authorized_flush_users",
-        Note("root, the daemon's user and control.group may ask"),
+        Note("root, the daemon's user and members of control.group may do this"),
     ),
     (
         "multi_instance_wrapper multi_instance_enable multi_instance_directories multi_instance_name multi_instance_group",
-        Missing("start a daemon with --config for each configuration"),
+        Missing("run one daemon for each configuration, with --config"),
     ),
     ("default_verp_delimiters", Note("addresses.verp uses addresses.separator")),
-    ("address_verify_map", Note("`verify = true` in a [[route]] asks the next hop")),
+    ("address_verify_map", Note("`verify = true` in a [[route]] asks the next hop whether the recipient exists")),
     (
         "disable_dns_lookups",
-        Matters(Effect::Elsewhere, "the MX records of domains are asked: write [[route]]s with `smarthost`"),
+        Matters(Effect::Elsewhere, "MX records are looked up: to avoid that, write [[route]]s with `smarthost`"),
     ),
     (
         "mailbox_transport mailbox_transport_maps fallback_transport fallback_transport_maps mailbox_command home_mailbox mail_spool_directory",
@@ -208,46 +208,46 @@ const NAMES: &Meanings = &[
         "best_mx_transport",
         Matters(
             Effect::Refused,
-            "domains whose MX records name this server are not local by that: name them in local.domains",
+            "a domain is not local just because its MX records name this server: list such domains in local.domains",
         ),
     ),
     (
         "lmtp_sasl_auth_enable",
-        Matters(Effect::Refused, "LMTP servers are used without a login: mail for one that wants it waits"),
+        Matters(Effect::Refused, "Postrider does not log in to LMTP servers: mail for a server that requires it is deferred"),
     ),
-    ("lmtp_tls_security_level", Note("`tls` in the [[route]] with lmtp")),
-    ("lmtp_destination_recipient_limit", Note("delivery.recipients_per_transaction is for all next hops")),
+    ("lmtp_tls_security_level", Note("see `tls` in the [[route]] with `lmtp`")),
+    ("lmtp_destination_recipient_limit", Note("delivery.recipients_per_transaction applies to all next hops")),
 ];
 
 /// Families of parameters.
 const PREFIXES: &[(&str, Treatment)] = &[
     ("postscreen_", Missing(NO_SCREEN)),
     ("dnsblog_", Missing(NO_SCREEN)),
-    ("address_verify_", Note("`verify = true` in a [[route]] asks the next hop")),
-    ("virtual_alias_", Note("an expansion has at most 10 steps and 1000 targets")),
-    ("unknown_", Note("the codes of replies are fixed; a rule can have a reply of its own")),
-    ("smtpd_tls_", Note("TLS has the settings of [tls] and [[listen]]")),
-    ("smtp_tls_", Note("`tls` in the [[route]]")),
-    ("lmtp_tls_", Note("`tls` in the [[route]] with lmtp")),
-    ("lmtp_", Note("LMTP has the settings of [delivery]")),
+    ("address_verify_", Note("`verify = true` in a [[route]] asks the next hop whether the recipient exists")),
+    ("virtual_alias_", Note("aliases may be chained 10 deep; addresses.max_list_members limits the number of targets")),
+    ("unknown_", Note("reply codes are fixed; a [[rule]] can have its own reply")),
+    ("smtpd_tls_", Note("see [tls] and [[listen]]")),
+    ("smtp_tls_", Note("see `tls` in the [[route]]")),
+    ("lmtp_tls_", Note("see `tls` in the [[route]] with `lmtp`")),
+    ("lmtp_", Note("the settings in [delivery] apply to LMTP, too")),
     ("tls_", Mapped),
     ("tlsproxy_", Mapped),
     ("smtpd_timeout", Mapped),
     ("qmqpd_", Missing("QMQP is not supported; use SMTP")),
-    ("smtp_sasl_", Note("`login` in the [[route]]")),
+    ("smtp_sasl_", Note("see `login` in the [[route]]")),
 ];
 
 /// Endings of names that are treated alike.
 const SUFFIXES: &[(&str, Treatment)] = &[
-    ("_reject_code", Note("the codes of replies are fixed; a rule can have a reply of its own")),
+    ("_reject_code", Note("reply codes are fixed; a [[rule]] can have its own reply")),
     ("_service_name", Mapped),
-    ("_destination_concurrency_limit", Note("a queue group has connections_per_destination of its own")),
-    ("_destination_recipient_limit", Note("delivery.recipients_per_transaction is for all next hops")),
+    ("_destination_concurrency_limit", Note("a queue group can have its own connections_per_destination")),
+    ("_destination_recipient_limit", Note("delivery.recipients_per_transaction applies to all next hops")),
     (
         "_destination_rate_delay",
-        Missing("a rate of deliveries comes with a later release; queue groups limit connections"),
+        Missing("the rate of deliveries cannot be limited yet; queue groups limit connections"),
     ),
-    ("_time_limit", Note("`timeout` of a pipe in the [[route]]")),
+    ("_time_limit", Note("see `timeout` of `pipe` in the [[route]]")),
     ("_directory", Mapped),
 ];
 

@@ -60,7 +60,7 @@ pub(super) fn write(context: &mut Context<'_>) {
                 context.override_verdict(
                     service.line,
                     "postscreen",
-                    Verdict::Note("the tests of postscreen before the greeting: see greeting_delay in [[listen]], and [checks]".to_owned()),
+                    Verdict::Note("for postscreen's tests before the greeting, see greeting_delay in [[listen]], and [checks]".to_owned()),
                 );
                 Service {
                     overrides: behind.map_or(Vec::new(), |one| one.overrides.clone()),
@@ -68,7 +68,7 @@ pub(super) fn write(context: &mut Context<'_>) {
                 }
             }
             program => {
-                let text = format!("Postrider does not run the service {program}: nobody listens there");
+                let text = format!("Postrider has no service {program}: nothing listens there");
                 context.service_effect(service.line, &service.name, Effect::Refused, text);
                 continue;
             }
@@ -78,7 +78,7 @@ pub(super) fn write(context: &mut Context<'_>) {
     for service in services.iter().filter(|service| service.kind != "inet") {
         for (name, value) in &service.overrides {
             let text = format!(
-                "{name}={value} of {}: see the parameter in main.cf; a [[route]] can have settings of its own",
+                "{name}={value} is not applied to {} alone; a [[route]] can have its own settings",
                 service.name
             );
             let is_client = matches!(service.program(), "smtp" | "lmtp");
@@ -87,7 +87,7 @@ pub(super) fn write(context: &mut Context<'_>) {
                     context.override_verdict(service.line, format!("-o {name}"), Verdict::Mapped);
                 }
                 "syslog_name" => {
-                    let note = Verdict::Note("the log has the route of each delivery".to_owned());
+                    let note = Verdict::Note("the log names the route of each delivery instead".to_owned());
                     context.override_verdict(service.line, "-o syslog_name", note);
                 }
                 _ => override_without_key(context, service, name, value, text),
@@ -106,7 +106,7 @@ pub(super) fn write(context: &mut Context<'_>) {
         is_any |= listener(context, &service, &mut has_login);
     }
     if !is_any {
-        context.remark("Postfix listens on no port for SMTP: Postrider listens on 127.0.0.1:25, for programs of this machine");
+        context.remark("Postfix does not listen for SMTP: Postrider listens on 127.0.0.1:25, for programs on this machine");
         context.draft.push(Section::new("[[listen]]", "").with("address", "127.0.0.1:25"));
     }
     context.mapped("inet_interfaces");
@@ -116,7 +116,7 @@ pub(super) fn write(context: &mut Context<'_>) {
         logins(context);
     }
     if context.draft.drop_logins() {
-        let text = "the listeners for submission are left out until [auth] has users";
+        let text = "submission listeners are left out until auth.users is set";
         context.effect(Effect::Refused, "smtpd_sasl_auth_enable", text);
     }
 }
@@ -131,18 +131,18 @@ fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) 
     };
     // Without a master.cf, the usual services are assumed.
     let place = match service.line {
-        0 => format!("{}, as usual in master.cf", service.name),
+        0 => format!("{}, as in the usual master.cf", service.name),
         line => format!("{}, master.cf:{line}", service.name),
     };
     let Some(port) = port_number(&port) else {
-        let text = format!("the port {port} is not known; write its number in [[listen]]");
+        let text = format!("the port name {port} is unknown: write its number in [[listen]]");
         context.service_effect(service.line, &service.name, Effect::Refused, text);
         return false;
     };
     let is_behind_filter =
         service.overrides.iter().any(|(name, value)| name == "content_filter" && value.is_empty());
     if is_behind_filter {
-        let text = "the listener behind a content filter is left out, as the filter is".to_owned();
+        let text = "left out: this listener accepts mail from the content filter, which is left out, too".to_owned();
         context.service_effect(service.line, &service.name, Effect::Refused, text);
         return false;
     }
@@ -161,7 +161,7 @@ fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) 
     };
     if kind.starts_with("submission") && !is_login_only {
         let text = format!(
-            "{}: clients have to log in, also those that the restriction lists let pass without",
+            "{}: every client must log in, even those that your restrictions accept without a login",
             service.name
         );
         context.effect(Effect::Refused, "smtpd_recipient_restrictions", text);
@@ -177,7 +177,7 @@ fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) 
             context.override_verdict(
                 service.line,
                 "smtpd_tls_security_level",
-                Verdict::Note("logins are by TLS only: STARTTLS is offered".to_owned()),
+                Verdict::Note("logins need TLS, so STARTTLS is offered".to_owned()),
             );
             None
         }
@@ -190,7 +190,7 @@ fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) 
     };
     context.mapped("smtpd_reject_unlisted_recipient");
     if main.value("smtpd_reject_unlisted_recipient") == "no" {
-        let text = "mail for users who do not exist is refused at once: Postfix took it, and returned it";
+        let text = "mail for users that do not exist is refused at once; Postfix accepts and returns it";
         let name = "smtpd_reject_unlisted_recipient";
         if service.overrides.iter().any(|(other, _)| other == name) {
             context.service_effect(service.line, &format!("-o {name}"), Effect::Refused, text.to_owned());
@@ -201,7 +201,7 @@ fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) 
     let mut section = Section::new("[[listen]]", place);
     let addresses = addresses(context, host.as_deref());
     if addresses.is_empty() {
-        let text = "no address: write it in [[listen]]".to_owned();
+        let text = "no address to listen on: write it in [[listen]]".to_owned();
         context.service_effect(service.line, &service.name, Effect::Refused, text);
         return false;
     }
@@ -215,7 +215,7 @@ fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) 
             context.effect(
                 Effect::Refused,
                 "smtpd_relay_restrictions",
-                "no list permits mail of logins: clients cannot log in at listeners of the kind mx",
+                "your restrictions permit nothing because of a login: clients cannot log in on listeners of kind mx",
             );
         }
     }
@@ -231,13 +231,13 @@ fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) 
     for (name, value) in &service.overrides {
         let verdict = match &**name {
             known if READ.contains(&known) || known.ends_with("_restrictions") => Verdict::Mapped,
-            "syslog_name" => Verdict::Note("the log has the address of the listener".to_owned()),
+            "syslog_name" => Verdict::Note("the log names the address of the listener instead".to_owned()),
             "milter_macro_daemon_name" | "smtpd_tls_auth_only" => Verdict::Mapped,
             "smtpd_reject_unlisted_recipient" if main.value(name) == "no" => continue,
             "smtpd_reject_unlisted_recipient" => Verdict::Mapped,
             _ => {
                 let text = format!(
-                    "{name}={value}: a listener of Postrider has no such key; see docs/configuration.md for those it has, and `listener` in [[rule]]"
+                    "{name}={value}: a listener has no such key; see [[listen]] in docs/configuration.md, and `listener` in [[rule]]"
                 );
                 override_without_key(context, service, name, value, text);
                 continue;
@@ -265,7 +265,7 @@ fn options(context: &mut Context<'_>, mut section: Section, main: &MainCf) -> Se
     let known: Vec<String> = keywords.iter().filter(|word| KEYWORDS.contains(&&***word)).cloned().collect();
     context.mapped("smtpd_discard_ehlo_keywords");
     for word in keywords.iter().filter(|word| !KEYWORDS.contains(&&***word) && *word != "silent-discard") {
-        context.missing("smtpd_discard_ehlo_keywords", format!("{word} cannot be left out"));
+        context.missing("smtpd_discard_ehlo_keywords", format!("the keyword {word} cannot be left out"));
     }
     if !known.is_empty() {
         section = section.with("discard_ehlo_keywords", known);
@@ -330,7 +330,7 @@ fn addresses(context: &mut Context<'_>, host: Option<&str>) -> Vec<IpAddr> {
                     continue;
                 }
                 Err(_) => {
-                    let text = format!("{other} is a name: write its address in [[listen]]");
+                    let text = format!("{other} is a host name: write its address in [[listen]]");
                     context.effect(Effect::Refused, "inet_interfaces", text);
                     continue;
                 }
@@ -353,7 +353,7 @@ fn certificate_pair(context: &mut Context<'_>, side: &str) -> Option<(String, St
     if let Some(files) = context.given(&chains).filter(|files| !files.trim().is_empty()) {
         let files = items(&files);
         if files.len() > 2 {
-            context.note(&chains, "only the first certificate is used; others are for [[certificate]]");
+            context.note(&chains, "only the first certificate is used; write a [[certificate]] for each of the others");
         }
         let first = files.first().cloned().unwrap_or_default();
         return Some((chains, files.get(1).cloned().unwrap_or_else(|| first.clone()), first));
@@ -377,12 +377,12 @@ fn certificates(context: &mut Context<'_>) {
             }
             Some(file) if side == "smtpd" => {
                 let text = format!(
-                    "cannot read {file}: a certificate is made at each start, which clients that verify it refuse; write tls.certificate and tls.key"
+                    "cannot read {file}: a self-signed certificate is generated at each start, which clients that verify it reject; set tls.certificate and tls.key"
                 );
                 context.effect(Effect::Refused, &name, text);
             }
             Some(file) => {
-                context.missing(&name, format!("cannot read {file}: next hops are shown no certificate"));
+                context.missing(&name, format!("cannot read {file}: no certificate is presented to next hops"));
             }
         }
     }
@@ -408,7 +408,7 @@ fn server_names(context: &mut Context<'_>) {
                 Effect::Refused,
                 parameter,
                 format!(
-                    "{item}: {why}; write a [[certificate]] for each name, else clients get that of [tls]"
+                    "{item}: {why}; write a [[certificate]] for each name; until then, clients get the one in [tls]"
                 ),
             );
             Vec::new()
@@ -420,7 +420,7 @@ fn server_names(context: &mut Context<'_>) {
                 || files.len() > 2
             {
                 let text = format!(
-                    "{}: write a [[certificate]] with one chain and its key, which can be read; until then clients get that of [tls]",
+                    "{}: write a [[certificate]] with one chain and its key, both readable; until then, clients get the one in [tls]",
                     entry.key
                 );
                 context.effect(Effect::Refused, parameter, text);
@@ -453,13 +453,13 @@ fn logins(context: &mut Context<'_>) {
         if path.contains("inet:") {
             context.missing(
                 "smtpd_sasl_path",
-                "Dovecot is asked by a socket: write auth.users = \"dovecot:/run/dovecot/auth-client\"",
+                "Postrider asks Dovecot through a Unix socket: set auth.users = \"dovecot:/run/dovecot/auth-client\"",
             );
         } else {
             context.draft.set("[auth]", "users", format!("dovecot:{path}"), "smtpd_sasl_path");
         }
     } else {
-        context.missing("smtpd_sasl_type", "Cyrus SASL is not used; make a file of users with `postrider auth hash`, and write auth.users = \"passwd:FILE\"; or use Dovecot");
+        context.missing("smtpd_sasl_type", "Cyrus SASL is not supported; create a password file with `postrider auth hash` and set auth.users = \"passwd:FILE\", or use Dovecot");
     }
     if context.main.value("smtpd_tls_auth_only") != "yes"
         && context.main.explicit("smtpd_tls_auth_only").is_some()
@@ -489,7 +489,7 @@ fn sender_logins(context: &mut Context<'_>, value: &str) {
             }
             Some(Err(why)) => {
                 let text = format!(
-                    "{item}: {why}; logins may use their own addresses only until auth.senders has a map from a login to its addresses"
+                    "{item}: {why}; until auth.senders maps logins to addresses, users who log in may use only their own addresses"
                 );
                 context.effect(Effect::Refused, "smtpd_sender_login_maps", text);
             }
@@ -509,7 +509,7 @@ fn sender_logins(context: &mut Context<'_>, value: &str) {
         context.effect(
             Effect::Refused,
             "smtpd_sender_login_maps",
-            "the owners of senders are checked at all listeners for submission",
+            "sender addresses are checked against the login on all submission listeners",
         );
     }
     if !checking.is_empty() && !senders.is_empty() {
@@ -517,7 +517,7 @@ fn sender_logins(context: &mut Context<'_>, value: &str) {
             senders.iter().map(|(login, addresses)| format!("{login} {}\n", addresses.join(" "))).collect();
         context.draft.add_file(
             "senders",
-            format!("# Logins and the addresses that they may send with, from {value}\n{text}"),
+            format!("# Logins and the sender addresses that they may use, from {value}\n{text}"),
             false,
         );
         context.draft.set("[auth]", "senders", "text:senders", "smtpd_sender_login_maps");

@@ -31,7 +31,7 @@ pub(super) fn mailbox(context: &mut Context<'_>, section: Section) -> Option<Sec
         context.effect(
             Effect::Elsewhere,
             "mailbox_command",
-            "mail goes to the mailbox itself; start the program with `pipe` in a [[route]], or with an alias",
+            "mail is delivered to the mailbox; to run the command, use `pipe` in a [[route]], or an alias",
         );
     }
     let home = context.main.value("home_mailbox");
@@ -79,7 +79,7 @@ pub(super) fn local_transports(context: &mut Context<'_>, own: &[String]) {
             let rule = Section::new("[[rule]]", format!("{parameter}: {name}"));
             let rule = rule.with("for", "all").with("to", to.collect::<Vec<_>>());
             by_rule(context, rule, &format!("{parameter}-{name}"), &entry.value, parameter);
-            let text = format!("{name}: mail for aliases of this name goes to its mailbox");
+            let text = format!("{name}: mail that aliases send to this name is delivered to its mailbox");
             context.effect(Effect::Elsewhere, parameter, text);
         }
     }
@@ -89,7 +89,7 @@ pub(super) fn local_transports(context: &mut Context<'_>, own: &[String]) {
     if transport.is_empty() {
         return;
     }
-    let text = "names without an account are taken and go there, if a client names them: mail for aliases of such names does not";
+    let text = "mail for users without an account goes there if a client gives the address, but not if an alias leads to it";
     context.effect(Effect::Elsewhere, parameter, text);
     let known = users::of_machine(context);
     let rule = Section::new("[[rule]]", parameter).with("for", "all").with("to", own.to_vec());
@@ -118,7 +118,7 @@ pub(super) fn virtual_mailboxes(context: &mut Context<'_>, names: &[String]) {
     let base = base.trim_end_matches('/');
     match layout(context) {
         Some((key, pattern)) => {
-            context.note("virtual_uid_maps", "the daemon's user writes all mailboxes, and must own them");
+            context.note("virtual_uid_maps", "the daemon's user writes all mailboxes and must own them");
             let section = Section::new("[[route]]", "virtual_mailbox_domains, virtual_mailbox_maps");
             context
                 .draft
@@ -128,7 +128,7 @@ pub(super) fn virtual_mailboxes(context: &mut Context<'_>, names: &[String]) {
             context,
             "virtual_mailbox_maps",
             names.to_vec(),
-            "the mailboxes follow no pattern of {domain} and {local}: move them, or deliver by LMTP",
+            "the paths of the mailboxes do not follow one pattern of {domain} and {local}: move the mailboxes, or deliver by LMTP",
         ),
     }
 }

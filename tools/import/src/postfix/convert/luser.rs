@@ -49,7 +49,7 @@ pub(super) fn write(context: &mut Context<'_>) -> Option<()> {
     context.draft.extend("[addresses]", "virtual", [format!("regex:{name}")], "luser_relay");
     context.note(
         "luser_relay",
-        format!("{name} has the accounts and aliases as they are now: add new ones there"),
+        format!("{name} lists the accounts and aliases as of the import; add new ones there"),
     );
     Some(())
 }

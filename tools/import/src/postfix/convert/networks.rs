@@ -99,12 +99,12 @@ impl Networks {
     pub(super) fn problem(&self) -> Option<String> {
         let mut problems = Vec::new();
         if !self.others.is_empty() {
-            problems.push(format!("only addresses and networks may stand here: {}", self.others.join(", ")));
+            problems.push(format!("only addresses and networks are supported here, not {}", self.others.join(", ")));
         }
         if !self.unknown_exclusions.is_empty() {
             problems.push(format!(
-                "all networks but that of this machine are left out, because this exclusion is not a network: {}; write the networks \
-                 without it",
+                "all networks except that of this machine are left out, because it is not known which addresses are excluded: {}; list \
+                 the remaining networks by hand",
                 self.unknown_exclusions.join(", ")
             ));
         }
@@ -114,14 +114,14 @@ impl Networks {
     /// Returns the exclusions that Postfix does not make; none if there are none.
     pub(super) fn late(&self) -> Option<String> {
         let late: Vec<String> = self.late.iter().map(|network| format!("!{network}")).collect();
-        (!late.is_empty()).then(|| format!("{} stands behind a network that it is in, so that Postfix lets it relay: the networks leave it out here", late.join(", ")))
+        (!late.is_empty()).then(|| format!("Postfix ignores {}, which comes after a network that contains it, and lets it relay; Postrider does not", late.join(", ")))
     }
 
     /// Returns a remark about the exclusions that were taken out of networks; none if there are none.
     pub(super) fn remark(&self) -> Option<String> {
         let excluded: Vec<String> = self.excluded.iter().map(|network| format!("!{network}")).collect();
         (!excluded.is_empty())
-            .then(|| format!("the networks are split, so that they leave out {}", excluded.join(", ")))
+            .then(|| format!("the networks are split to leave out {}", excluded.join(", ")))
     }
 }
 

@@ -99,7 +99,7 @@ pub(super) fn write(context: &mut Context<'_>) {
     if let Some(value) = context.given("disable_vrfy_command")
         && value != "yes"
     {
-        context.note("disable_vrfy_command", "extensions.vrfy says who may ask; by default nobody");
+        context.note("disable_vrfy_command", "extensions.vrfy says who may use VRFY; by default, nobody");
     }
     if let Some(value) = context.given("soft_bounce") {
         context.draft.set("[queue]", "soft_bounce", value == "yes", "soft_bounce");
@@ -110,7 +110,7 @@ pub(super) fn write(context: &mut Context<'_>) {
         if classes.split([',', ' ']).any(|class| !matches!(class, "" | "2bounce")) {
             context.note(
                 "notify_classes",
-                "only notifications that cannot be delivered go to the postmaster; the log has the rest",
+                "only bounces that cannot be delivered go to the postmaster; the rest is logged",
             );
         }
     }
@@ -126,11 +126,11 @@ fn converted(value: &str, kind: Kind) -> Result<(Value, Option<String>), String>
                 return Ok((Value::from(count), None));
             }
             let taken = if count == 0 { most.min(100_000) } else { count.clamp(least, most) };
-            Ok((Value::from(taken), Some(format!("{count} is not possible here; {taken} is written"))))
+            Ok((Value::from(taken), Some(format!("{count} is not supported; set to {taken}"))))
         }
         Kind::Size(least) => match number(value)? {
-            0 => Ok((Value::from("1GiB"), Some("there is always a limit; 1 GiB is written".to_owned()))),
-            size if size < least => Ok((Value::from(least), Some(format!("{least} octets are the least")))),
+            0 => Ok((Value::from("1GiB"), Some("there is always a limit; set to 1 GiB".to_owned()))),
+            size if size < least => Ok((Value::from(least), Some(format!("set to {least} bytes, the minimum")))),
             size => Ok((Value::from(size), None)),
         },
         Kind::Time(unit) | Kind::Wait(unit) | Kind::Lifetime(unit) => {
@@ -138,10 +138,10 @@ fn converted(value: &str, kind: Kind) -> Result<(Value, Option<String>), String>
             let count = number(digits)?;
             match kind {
                 Kind::Wait(_) if count == 0 => {
-                    Err("0 is not possible here; the default of Postrider is used".to_owned())
+                    Err("0 is not supported; Postrider's default is used".to_owned())
                 }
                 Kind::Lifetime(_) if count == 0 => {
-                    let note = "1 second is written: mail is tried once, and returned after it";
+                    let note = "set to 1 second: mail is tried once, then returned";
                     Ok((Value::from("1s"), Some(note.to_owned())))
                 }
                 _ if count == 0 => Ok((Value::from("0s"), None)),
@@ -164,7 +164,7 @@ fn no_late_warning(context: &mut Context<'_>) {
     };
     if warning > lifetime.max(1) {
         let from = context.place("delay_warning_time");
-        context.note("delay_warning_time", "no warning: mail is returned before it");
+        context.note("delay_warning_time", "no warning is sent: mail is returned before it");
         context.draft.set("[queue]", "delay_warning", "0s", &from);
     }
 }

@@ -82,11 +82,11 @@ pub(super) fn hop(context: &Context<'_>, spec: &str) -> Result<Hop, String> {
         "error" => Ok(Hop::Reject(reply(next))),
         "discard" => Ok(Hop::Discard),
         "pipe" => {
-            let service = service.ok_or("there is no such service")?;
+            let service = service.ok_or("master.cf has no such service")?;
             pipe(&service.command, &context.files.users())
         }
         other => Err(format!(
-            "the transport {other} has no counterpart: give the mail to it by SMTP, LMTP or a pipe"
+            "the transport {other} has no counterpart: pass mail to it by SMTP, LMTP or a pipe"
         )),
     }
 }
@@ -112,7 +112,7 @@ fn smarthost(next: &str) -> Result<Hop, String> {
     let host = host.strip_prefix("ipv6:").unwrap_or(&host).to_owned();
     let is_address = host.parse::<std::net::IpAddr>().is_ok();
     if !(is_address || is_domain(&host)) || port.parse::<u16>().is_err() {
-        return Err(format!("{next} is no host"));
+        return Err(format!("{next} is not a host"));
     }
     let host = if host.parse::<std::net::Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
     Ok(Hop::Smarthost {
@@ -159,7 +159,7 @@ fn pipe(command: &[String], users: &[String]) -> Result<Hop, String> {
     let user = user.map(|user| user.split(':').next().unwrap_or(user));
     let is_number = |user: &&str| user.bytes().all(|b| b.is_ascii_digit());
     if let Some(user) = user.filter(|user| !is_number(user) && !users.iter().any(|one| one == user)) {
-        return Err(format!("there is no user {user} on this machine, as whom its program runs"));
+        return Err(format!("its program runs as {user}, who is not a user of this machine"));
     }
     let at = command.iter().position(|word| word.starts_with("argv=")).ok_or("the service has no argv")?;
     let first = command[at].strip_prefix("argv=").unwrap_or_default().to_owned();
@@ -175,7 +175,7 @@ fn pipe(command: &[String], users: &[String]) -> Result<Hop, String> {
             "${queue_id}" => "{id}",
             other if other.contains('$') => {
                 return Err(format!(
-                    "the argument {other} of the program: see docs/addresses.md for those that a pipe has"
+                    "the program's argument {other} is not supported: see docs/addresses.md for those of a pipe"
                 ));
             }
             other => other,
@@ -193,9 +193,9 @@ fn tls_level(level: &str) -> Result<&'static str, String> {
         "may" => Ok("may"),
         "encrypt" => Ok("require"),
         "verify" | "secure" => Ok("verify"),
-        "dane" => Err("DANE comes with a later release; until then TLS is used if it is offered".to_owned()),
+        "dane" => Err("DANE is not supported yet; TLS is used if it is offered".to_owned()),
         "dane-only" => {
-            Err("DANE comes with a later release; write tls = \"require\" or \"verify\"".to_owned())
+            Err("DANE is not supported yet; write tls = \"require\" or \"verify\"".to_owned())
         }
         other => Err(format!("{other}: write tls = \"require\" or \"verify\"")),
     }
@@ -275,7 +275,7 @@ fn add_hop_for(
     let fallback = fallback(context, transport);
     if !fallback.is_empty() && matches!(hop, Hop::Smarthost { .. } | Hop::Mx) {
         if *hop == Hop::Mx {
-            let text = "mail for domains that do not exist is returned, and does not go there";
+            let text = "mail for domains that do not exist is returned instead of going there";
             context.effect(Effect::Elsewhere, "smtp_fallback_relay", text);
         }
         section = section.with("fallback", fallback);
@@ -293,7 +293,7 @@ fn add_hop_for(
                 context.effect(
                     Effect::Elsewhere,
                     parameter,
-                    format!("the MX records of {host} are not asked: the host of this name gets the mail"),
+                    format!("no MX records are looked up for {host}: mail is delivered to the host itself"),
                 );
             }
             let login = login(context, host, sender);
@@ -306,7 +306,7 @@ fn add_hop_for(
                 (Some(login), false, "require") => section.with("tls", "require").with("login", login),
                 (Some(login), false, tls) => {
                     if tls != "verify" {
-                        context.note("smtp_sasl_password_maps", "a password is sent over verified TLS only; write tls = \"require\" in the route if the certificate cannot be verified");
+                        context.note("smtp_sasl_password_maps", "the password is sent only if the certificate of the server can be verified; if it cannot, write tls = \"require\" in the [[route]]");
                     }
                     section.with("tls", "verify").with("login", login)
                 }
@@ -317,14 +317,14 @@ fn add_hop_for(
         Hop::Reject(reply) => section.with("reject", reply.clone()),
         Hop::Discard => section.with("discard", true),
         Hop::Hold => {
-            let text = "a message for it is held with all its recipients, until it is released";
+            let text = "a message with such a recipient is held for all its recipients until you release it";
             context.effect(Effect::Elsewhere, parameter, text);
             section.with("hold", true)
         }
         Hop::Pipe(pipe) => section.with("pipe", crate::draft::Value::Raw(pipe.clone())),
         Hop::Local => {
             if parameter != "local_transport" {
-                let text = "every name has a mailbox in domains that it gives to this machine";
+                let text = "in domains that it delivers locally, mail for every name is accepted";
                 context.effect(Effect::Taken, parameter, text);
             }
             return mailbox(context, section);
@@ -356,7 +356,7 @@ fn login(context: &mut Context<'_>, host: &str, sender: Option<&str>) -> Option<
         let entries = match entries {
             Ok(entries) => entries,
             Err(why) => {
-                let text = format!("{item}: {why}; mail is sent without a login: write `login` in the route");
+                let text = format!("{item}: {why}; mail is sent without a login until you write `login` in the [[route]]");
                 context.effect(Effect::Refused, "smtp_sasl_password_maps", text);
                 continue;
             }
@@ -555,13 +555,13 @@ fn default_transport(context: &mut Context<'_>) {
         if level == "dane" {
             context.missing(
                 "smtp_tls_security_level",
-                "DANE comes with a later release; until then TLS is used if it is offered",
+                "DANE is not supported yet; TLS is used if it is offered",
             );
         }
         return;
     }
     if hop == Hop::Mx && is_plain && matches!(&*level, "" | "none") && fallback.is_empty() {
-        context.remark("Postfix sends without TLS; Postrider uses TLS if the next hop offers it. A [[route]] with `domains = [\"*\"]`, `mx = true` and `tls = \"off\"` switches it off");
+        context.remark("Postfix sends without TLS; Postrider uses TLS if the next hop offers it; to switch it off, write a [[route]] with `domains = [\"*\"]`, `mx = true` and `tls = \"off\"`");
         return;
     }
     let section =

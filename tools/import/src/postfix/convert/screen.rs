@@ -33,7 +33,7 @@ pub(super) fn write(context: &mut Context<'_>) {
     if !is_screened || !matches!(&*action, "enforce" | "drop") {
         context.note(
             SITES,
-            "the lists refuse nobody here: postscreen does not run, or postscreen_dnsbl_action is `ignore`",
+            "not used: postscreen does not run, or postscreen_dnsbl_action is `ignore`",
         );
         return;
     }
@@ -42,7 +42,7 @@ pub(super) fn write(context: &mut Context<'_>) {
     for (item, weight, lists) in sites(&value) {
         let Some(lists) = lists else {
             let text = format!(
-                "{item}: its answers are no single range, and it is left out: write a [[rule]] with `dns_list` and `score = {weight}`"
+                "{item}: left out, because its answers are not a single range: write a [[rule]] with `dns_list` and `score = {weight}`"
             );
             // A list without a vote refuses less, and one that spares clients spares none.
             context.effect(if weight > 0 { Effect::Taken } else { Effect::Refused }, SITES, text);

@@ -67,13 +67,13 @@ fn ways(context: &mut Context<'_>) -> Vec<Transport> {
                     continue;
                 }
                 let map = map.unwrap_or_else(|_| context.waiting("transport_maps", &item, &why));
-                let text = format!("the next hops of {item} are not known: write a [[route]] for each");
+                let text = format!("cannot read the next hops in {item}: write a [[route]] for each");
                 waits(context, "transport_maps", vec![map], &text);
             }
         }
     }
     if ways.len() > ROUTES_MAX {
-        let text = format!("only the first {ROUTES_MAX} of {} entries are routes", ways.len());
+        let text = format!("only the first {ROUTES_MAX} of {} entries become routes", ways.len());
         context.effect(Effect::Elsewhere, "transport_maps", text);
         ways.truncate(ROUTES_MAX);
     }
@@ -91,8 +91,8 @@ fn ways(context: &mut Context<'_>) -> Vec<Transport> {
 /// Writes the route of a table that is asked for each recipient, and those of the transports that its values may name.
 fn mapped(context: &mut Context<'_>, item: &str, map: String) {
     let text = format!(
-        "{item}: smtp, relay, lmtp and pipes of master.cf as its values are next hops; of a name with a port and in no brackets, MX records are not looked up; \
-         with any other value, mail waits (451)"
+        "{item}: values with smtp, relay, lmtp or a pipe service of master.cf are used as next hops; MX records are not looked up for a name with a port, \
+         even without brackets; with any other value, mail is deferred (451)"
     );
     context.effect(Effect::Elsewhere, "transport_maps", text);
     let section = Section::new("[[route]]", format!("transport_maps: {item}"));
@@ -137,7 +137,7 @@ fn table_of_ways(context: &mut Context<'_>, table: &Table) -> Result<Vec<Transpo
     for entry in table.entries(context.files)? {
         let key = entry.key.to_lowercase();
         if key.contains('@') && mail::Mailbox::parse(&key, true).is_err() {
-            context.note("transport_maps", format!("{key} is not an address: Postfix never finds it"));
+            context.note("transport_maps", format!("{key} is not an address: Postfix never looks it up"));
             continue;
         }
         let (name, key) = match (key.contains('@'), key.strip_prefix('.')) {
@@ -147,7 +147,7 @@ fn table_of_ways(context: &mut Context<'_>, table: &Table) -> Result<Vec<Transpo
             (false, None) => (Some(key.clone()), Key::Domain(key)),
         };
         match name.filter(|name| !is_domain(name)) {
-            Some(_) => context.missing("transport_maps", format!("{}: no domain", entry.key)),
+            Some(_) => context.missing("transport_maps", format!("{} is not a domain", entry.key)),
             None => found.push(Transport { key, value: entry.value }),
         }
     }
@@ -305,7 +305,7 @@ fn defer(context: &mut Context<'_>, transport: &str, domains: &[String]) {
     let rule = Section::new("[[rule]]", "transport_maps").with("for", "all").with("to", named.clone());
     if !named.is_empty() {
         let text = format!(
-            "{transport}: mail for unknown users of {} is refused at once, and does not wait",
+            "{transport}: mail for users that do not exist in {} is refused at once, not deferred",
             named.join(", ")
         );
         context.effect(Effect::Refused, "transport_maps", text);
@@ -339,7 +339,7 @@ fn addresses(
         }
         None => {
             let text = pattern.text();
-            context.effect(Effect::Elsewhere, "transport_maps", format!("{text}: mail of clients takes its way, with or without a detail; mail for aliases takes that of the domain"));
+            context.effect(Effect::Elsewhere, "transport_maps", format!("{text}: this next hop applies to addresses that clients give, with or without a detail (user+detail); mail that aliases send there goes to the next hop of the domain"));
             context.draft.add_file(&name, format!("{text} x\n"), false);
             except(context, rule.with("to", vec![format!("regex:{name}")]), before, number)
         }
@@ -363,10 +363,10 @@ fn except(context: &mut Context<'_>, rule: Section, before: &[Pattern], number: 
 fn tell_of_aliases(context: &mut Context<'_>, address: &str) {
     let text = match targets::of(context) {
         Some(targets) if !targets.lead_to(address) => return,
-        Some(_) => "mail for its aliases",
-        None => "mail for aliases and for other forms of the address",
+        Some(_) => "mail that aliases send there",
+        None => "mail that aliases send there, or that uses another form of the address,",
     };
-    let text = format!("{address}: mail for this address takes its way, and {text} takes that of the domain");
+    let text = format!("{address}: this next hop applies if a client gives this address; {text} goes to the next hop of the domain");
     context.effect(Effect::Elsewhere, "transport_maps", text);
 }
 

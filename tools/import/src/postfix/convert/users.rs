@@ -76,7 +76,7 @@ impl Class {
         let names = context.files.users();
         let mut class = Self::empty("mydestination", domains);
         if names.is_empty() {
-            let text = "the accounts of the machine cannot be read: every name exists; write local.users";
+            let text = "cannot read the accounts of this machine: mail for every name is accepted until you set local.users";
             context.effect(Effect::Taken, parameter, text);
             return Self { recipients: Recipients::Any, ..class };
         }
@@ -90,7 +90,7 @@ impl Class {
             class.listed_by = Some(parameter);
             if known(context, &class).is_none() {
                 class.listed_by = None;
-                let text = "the accounts of this machine and the aliases exist, also those that the list does not have";
+                let text = "mail for all accounts and aliases of this machine is accepted, even if the list does not have them";
                 context.effect(Effect::Taken, parameter, text);
             }
         }
@@ -124,18 +124,18 @@ impl Class {
             return class;
         }
         if class.is_own() {
-            let text = "names that it has without a domain exist in all local domains, and names that an alias leads to must be in it, too";
+            let text = "names without a domain in this list are accepted in all local domains, and names that an alias leads to must be listed, too";
             context.effect(Effect::Taken, listed_by, text);
         } else if is_wide {
             context.effect(
                 Effect::Taken,
                 listed_by,
-                "its patterns are for the addresses of all local domains",
+                "its patterns apply to addresses in all local domains",
             );
         }
         tell_of_targets(context, &class, listed_by);
         if tables.iter().any(Table::is_server) {
-            let text = "a server is asked for whole addresses: those of a domain with a key such as @example.com are refused";
+            let text = "Postrider looks up full addresses only: addresses that exist only by a key such as @example.com are refused";
             context.effect(Effect::Refused, listed_by, text);
         }
         let maps = context.maps(listed_by, Purpose::Keys);
@@ -180,12 +180,12 @@ fn tell_of_targets(context: &mut Context<'_>, class: &Class, listed_by: &str) {
     };
     let what = match targets::of(context) {
         Some(targets) => match targets.find(is_unknown) {
-            Some(target) => target.to_owned(),
+            Some(target) => format!("{target}, which an alias leads to"),
             None => return,
         },
-        None => "addresses".to_owned(),
+        None => "every address that an alias leads to".to_owned(),
     };
-    let text = format!("{what} to which an alias leads must be in it, too, else the alias is refused");
+    let text = format!("this list must also have {what}; otherwise, mail for the alias is refused");
     context.effect(Effect::Refused, listed_by, text);
 }
 
@@ -298,7 +298,7 @@ pub(super) fn moved(context: &mut Context<'_>, moved: [Vec<String>; 2]) {
                 context.unlisted.push(Unlisted { parameter, domains, known });
             }
             None => {
-                context.effect(Effect::Taken, listed_by, "accounts and aliases of this machine exist, too");
+                context.effect(Effect::Taken, listed_by, "mail for accounts and aliases of this machine is accepted in these domains, too");
             }
         }
     }
@@ -313,7 +313,7 @@ fn relocated(context: &mut Context<'_>) {
         return;
     }
     let Some(but) = known(context, &Class::empty("mydestination", Domains::default())) else {
-        let text = "it is left out, because a server knows which addresses are changed before: write a [[rule]] with `reject`";
+        let text = "left out, because the import cannot read which addresses are rewritten first: write a [[rule]] with `reject`";
         return context.effect(Effect::Taken, parameter, text);
     };
     let targets = targets::of(context);
@@ -349,7 +349,7 @@ fn relocated(context: &mut Context<'_>) {
         }
     }
     if !is_exact {
-        let text = "mail that aliases send to these addresses is taken";
+        let text = "mail that aliases send to these addresses is accepted";
         context.effect(Effect::Taken, parameter, text);
     }
     if !lines.is_empty() {
@@ -380,7 +380,7 @@ fn whole_domains(context: &mut Context<'_>, parameter: &str) -> Vec<String> {
             Ok(domain) => {
                 let domain = domain.key().into_owned();
                 if domains.is_empty() {
-                    context.note(parameter, format!("`{key}` ({place}) and others like it stand as patterns in the file local-domains-with-all-users: local.users is asked for whole addresses"));
+                    context.note(parameter, format!("`{key}` ({place}) and similar keys are patterns in the file local-domains-with-all-users, because only full addresses are looked up in local.users"));
                 }
                 domains.push(domain);
             }
@@ -389,7 +389,7 @@ fn whole_domains(context: &mut Context<'_>, parameter: &str) -> Vec<String> {
                 parameter,
                 &place,
                 &key,
-                "/@example\\.com$/ x in a file of local.users, regex:FILE,",
+                "the line `/@example\\.com$/ x` in a file for local.users (regex:FILE)",
             ),
         }
     }
@@ -431,14 +431,14 @@ pub(super) fn write(context: &mut Context<'_>, mut classes: Vec<Class>) {
                 context.unlisted.push(Unlisted { parameter, domains, known });
             }
             None => {
-                let text = "users of other local domains exist in these, too";
+                let text = "users of other local domains are accepted in these domains, too";
                 context.effect(Effect::Taken, class.parameter, text);
             }
         }
     }
     if let Some(map) = open.as_ref().filter(|_| !has_all_users) {
         let text = format!(
-            "every address of the domains of {map} exists, and local.users cannot say so for a map: it is left out, and names that only aliases lead to have a mailbox"
+            "every address in the domains of {map} exists, which local.users cannot express for a map: it is left out, and mail that aliases send to users that do not exist is delivered to mailboxes"
         );
         return context.effect(Effect::Taken, "local_recipient_maps", text);
     }
@@ -475,9 +475,9 @@ fn users(context: &mut Context<'_>, classes: &[Class]) {
     if !file.is_empty() {
         context.note(
             "local_recipient_maps",
-            "the users of the machine are listed in the file local-users as they are now: add new ones there",
+            "the file local-users lists the users of this machine as of the import; add new users there",
         );
-        context.draft.add_file("local-users", format!("# Users of some local domains only\n{file}"), false);
+        context.draft.add_file("local-users", format!("# Users that exist in some local domains only\n{file}"), false);
         users.push("text:local-users".to_owned());
     }
     if !patterns.is_empty() {

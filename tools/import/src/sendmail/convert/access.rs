@@ -92,7 +92,7 @@ impl Converter<'_> {
             }
         }
         if is_slow {
-            self.note("access_db", "for GreetPause, ClientRate and ClientConn there are greeting_delay in [[listen]], inbound.max_sessions_per_client and [[limit]]");
+            self.note("access_db", "for GreetPause, ClientConn and ClientRate, see greeting_delay in [[listen]], inbound.max_sessions_per_client and [[limit]]");
         }
         if !self.has_feature("delay_checks") {
             access.friends.clear();
@@ -137,7 +137,7 @@ impl Converter<'_> {
         };
         if matches!(verdict, Verdict::Refuse("discard", _)) {
             let text = format!(
-                "{tag}:{key} DISCARD is for the recipient that it was found for: others of the same message get it, and recipients whose domain the client may not send to are refused"
+                "{tag}:{key} DISCARD applies to one recipient, not to the whole message: the other recipients get it, and those that the client may not send to are refused"
             );
             self.report.effect(Effect::Taken, "access_db", text);
         }
@@ -153,7 +153,7 @@ impl Converter<'_> {
         if has_connect && kind == 2 {
             if *verdict == Verdict::Relay && !key.starts_with("localhost") {
                 let text = format!(
-                    "{tag}:{key} RELAY: hosts of this name may not relay; write the networks of these hosts into relay.networks"
+                    "{tag}:{key} RELAY: hosts of this name may not relay: add the networks of these hosts to relay.networks"
                 );
                 self.report.effect(Effect::Refused, "access_db", text);
             }
@@ -173,7 +173,7 @@ impl Converter<'_> {
         if has_to && looks {
             access.recipients.push(entry(kind, ("to", self.recipients(key))));
         } else if tag == "to" && matches!(verdict, Verdict::Refuse(..)) {
-            let text = format!("To:{key} {value} does nothing without FEATURE blocklist_recipients");
+            let text = format!("To:{key} {value} has no effect without FEATURE blocklist_recipients");
             self.note("access_db", text);
         }
     }

@@ -40,7 +40,7 @@ impl Converter<'_> {
                 Some(section) => self.draft.push(section),
                 None => {
                     let text = format!(
-                        "{name}: its equates were not understood: write [filter.NAME] (docs/filters.md)"
+                        "{name}: cannot read its equates: write [filter.NAME] (docs/filters.md)"
                     );
                     self.report.effect(Effect::Taken, "INPUT_MAIL_FILTER", text);
                 }

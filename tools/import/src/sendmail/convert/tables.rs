@@ -48,7 +48,7 @@ impl Converter<'_> {
             if has_other_name || !is_here(&self.places.own) && !is_here(&self.places.of_addresses) {
                 self.note(
                     "virtusertable",
-                    format!("{key}: {domain} is not a local domain, so that its entry does nothing"),
+                    format!("{key}: {domain} is not a local domain, so the entry has no effect"),
                 );
                 continue;
             }
@@ -112,7 +112,7 @@ impl Converter<'_> {
             self.missing(
                 "virtusertable",
                 format!(
-                    "mail for these waits (451) if its address is plain; write a rule with `reject`, or single addresses, for: {}",
+                    "mail for these is deferred (451), unless the key has special characters; write a [[rule]] with `reject`, or single addresses, for: {}",
                     refused.join("; ")
                 ),
             );
@@ -126,13 +126,13 @@ impl Converter<'_> {
             let is_led_to = targets.iter().any(|target| user.is_empty() || *target == user.to_lowercase());
             if is_led_to && self.places.own.iter().any(|own| own == domain) {
                 let text = format!(
-                    "{line}: so does mail for aliases of {domain} that lead to this name; Sendmail looks up no name that an alias gave"
+                    "{line}: applies to mail that aliases of {domain} send to this name, too; Sendmail does not look up the targets of aliases"
                 );
                 self.report.effect(Effect::Elsewhere, "virtusertable", text);
             }
         }
         if !text.is_empty() {
-            let text = "user+detail keeps its detail in the new address, and quotes stay";
+            let text = "the detail of user+detail is added to the new address, and quotes are kept";
             self.report.effect(Effect::Addresses, "virtusertable", text);
         }
         if !patterns.is_empty() {
@@ -154,7 +154,7 @@ impl Converter<'_> {
         for TableEntry { key, value } in self.table("domaintable", "domaintable") {
             let (old, new) = (key.to_lowercase(), value.trim_end_matches('.').to_lowercase());
             if !is_domain(&old) || !is_domain(&new) {
-                let text = format!("{key} {value}: no domains, so that the entry is left out");
+                let text = format!("{key} {value}: left out, because the key or the value is not a domain");
                 self.report.effect(Effect::Addresses, "domaintable", text);
                 continue;
             }
@@ -177,7 +177,7 @@ impl Converter<'_> {
             let text: String = renamed.iter().map(|(old, new)| format!("@{old} @{new}\n")).collect();
             self.draft.add_file("domains", text, false);
             self.draft.extend("[addresses]", "canonical", ["text:domains".to_owned()], "domaintable");
-            self.note("domaintable", "the envelope is changed, the header is not");
+            self.note("domaintable", "only the envelope is rewritten, not the header");
         }
         renamed
     }
@@ -208,7 +208,7 @@ impl Converter<'_> {
             {
                 if covers(pattern, old) && !covers(pattern, new) {
                     wide.borrow_mut().insert(format!(
-                        "{old}: a rule for {pattern} is for this domain, too; Sendmail looks up {new} only"
+                        "{old}: a rule for {pattern} applies to this domain, too; Sendmail looks up only {new}"
                     ));
                 }
             }
@@ -238,11 +238,11 @@ impl Converter<'_> {
             }
             // Sendmail delivers to local domains before it asks the table.
             if !is_below && (self.places.own.contains(&name) || self.places.of_addresses.contains(&name)) {
-                self.note("mailertable", format!("{key} is a local domain: its entry does nothing"));
+                self.note("mailertable", format!("{key} is a local domain: the entry has no effect"));
                 continue;
             }
             if value.starts_with('[') || !value.contains(':') {
-                self.note("mailertable", format!("{key} {value} names no mailer: the entry does nothing"));
+                self.note("mailertable", format!("{key} {value} names no mailer: the entry has no effect"));
                 continue;
             }
             let domain = match (&*key, is_below) {
@@ -272,7 +272,7 @@ impl Converter<'_> {
                 }
                 found.push(domain.clone());
                 let text =
-                    format!("{key} {value}: mail that aliases send there is taken, and returned or held");
+                    format!("{key} {value}: mail that aliases send there is accepted, then returned or held");
                 self.report.effect(Effect::Taken, "mailertable", text);
                 if verdict == "defer" {
                     let section = Section::new("[[route]]", "mailertable").with("domains", vec![domain]);
@@ -340,7 +340,7 @@ impl Converter<'_> {
                     self.note(
                         setting,
                         format!(
-                            "the MX records of {host} are not asked: the host of this name gets the mail"
+                            "no MX records are looked up for {host}: mail is delivered to the host itself"
                         ),
                     );
                 }
@@ -360,7 +360,7 @@ impl Converter<'_> {
                             quoted(&user),
                             quoted(&format!("file:{file}"))
                         );
-                        self.note("authinfo", "a password is sent over verified TLS only; write tls = \"require\" in the route if the certificate cannot be verified");
+                        self.note("authinfo", "the password is sent only if the certificate of the server can be verified; if it cannot, write tls = \"require\" in the [[route]]");
                         let tls = if port == "465" { "implicit" } else { "verify" };
                         section.with("tls", tls).with("login", Value::Raw(login))
                     }
@@ -399,7 +399,7 @@ impl Converter<'_> {
         let of = |name: &str| words.iter().find_map(|word| word.strip_prefix(name));
         let (user, password) = (of("U:").or_else(|| of("I:")), of("P:"));
         if user.is_none() || password.is_none() {
-            self.missing("authinfo", format!("the login at {host}: write `login` in the route"));
+            self.missing("authinfo", format!("the login for {host} is incomplete: write `login` in the [[route]]"));
         }
         Some((user?.to_owned(), password?.to_owned()))
     }
@@ -411,7 +411,7 @@ impl Converter<'_> {
         let mut lines = text.lines().skip(1).map(|line| line.trim().to_owned());
         let login = lines.next().zip(lines.next());
         if login.is_none() {
-            let text = format!("{file} has no login for SMART_HOST: write `login` in the route");
+            let text = format!("{file} has no login for SMART_HOST: write `login` in the [[route]]");
             self.report.effect(Effect::Refused, "confDEF_AUTH_INFO", text);
         }
         login
@@ -434,7 +434,7 @@ impl Converter<'_> {
                     _ => String::new(),
                 };
                 let text =
-                    format!("{domains}{value}: this mail is held; write its next hop into the [[route]]");
+                    format!("{domains}{value}: this mail is held until you write its next hop in the [[route]]");
                 self.report.effect(Effect::Elsewhere, name, text);
                 section.with("hold", true)
             }
@@ -461,7 +461,7 @@ impl Converter<'_> {
         }
         // Without the feature, Sendmail leaves the envelope as it is; Postrider changes nothing else.
         if !self.has_feature("masquerade_envelope") {
-            let text = "Sendmail changes addresses in the header only without FEATURE masquerade_envelope, and Postrider changes the envelope only: nothing is mapped; rewrite the header in the programs that send mail";
+            let text = "not imported: without FEATURE masquerade_envelope, Sendmail rewrites only the header, and Postrider rewrites only the envelope; rewrite the header in the programs that send mail";
             for name in ["MASQUERADE_AS", "genericstable"] {
                 self.missing(name, text);
             }
@@ -487,7 +487,7 @@ impl Converter<'_> {
             let is_sent_on = |(letter, of): (&str, &str)| self.relay_macro(letter, of).is_some();
             if [("H", "MAIL_HUB"), ("L", "LUSER_RELAY")].into_iter().any(is_sent_on) {
                 let text = format!(
-                    "recipients of local domains whose mail goes to another host are at {name} there, too; Sendmail changes senders only"
+                    "recipients in local domains whose mail goes to another host are rewritten to {name}, too; Sendmail rewrites senders only"
                 );
                 self.report.effect(Effect::Addresses, "MASQUERADE_AS", text);
             }
@@ -496,7 +496,7 @@ impl Converter<'_> {
         for name in ["MASQUERADE_AS", "genericstable"] {
             self.note(
                 name,
-                "addresses.generic changes the reverse-path of mail that leaves; the header stays",
+                "addresses.generic rewrites the reverse-path of outgoing mail, not the header",
             );
         }
     }

@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-const NO_SASL: &str = "Cyrus SASL is not used; make a file of users with `postrider auth hash`, and write auth.users = \"passwd:FILE\"; or use Dovecot";
+const NO_SASL: &str = "Cyrus SASL is not supported; create a password file with `postrider auth hash` and set auth.users = \"passwd:FILE\", or use Dovecot";
 const NO_RATE: &str = "write a [[limit]] with per = \"client\" and connections";
 const NO_MAILER: &str = "write `pipe`, `maildir` or `lmtp` in the [[route]] of the local domains";
 const NO_SETTING: &str = "see docs/rules.md, docs/addresses.md and [checks]";
@@ -31,12 +31,12 @@ const DEFINED: &Meanings = &[
     ("confCLIENT_CERT", MappedOr(Elsewhere)),
     (
         "LOCAL_RELAY",
-        Note("addresses that clients give have a domain; local programs get the hostname as the domain"),
+        Note("clients must give a domain; addresses without one from local programs get the hostname"),
     ),
-    ("QUEUE_DIR", Note("spool.backend = \"queue-dirs\" has several directories, too")),
-    ("confPRIVACY_FLAGS", Note("VRFY and EXPN are for nobody by default; see [extensions]")),
-    ("confCACERT confCACERT_PATH", Note("tls.ca_file and tls.client_ca_file name authorities")),
-    ("confDEF_AUTH_INFO", Note("the login of the [[route]] to SMART_HOST; other next hops get none")),
+    ("QUEUE_DIR", Note("spool.backend = \"queue-dirs\" can use several directories, too")),
+    ("confPRIVACY_FLAGS", Note("VRFY and EXPN are off by default; see [extensions]")),
+    ("confCACERT confCACERT_PATH", Note("see tls.ca_file and tls.client_ca_file")),
+    ("confDEF_AUTH_INFO", Note("used for the login in the [[route]] to SMART_HOST; other next hops get none")),
     ("confAUTH_MECHANISMS confAUTH_OPTIONS", Matters(Refused, NO_SASL)),
     ("confAUTH_REALM", Missing(NO_SASL)),
     ("confCONNECTION_RATE_THROTTLE", Matters(Taken, NO_RATE)),
@@ -44,20 +44,20 @@ const DEFINED: &Meanings = &[
     ("confBAD_RCPT_THROTTLE", Note("limits.max_rejected_recipients ends such sessions")),
     (
         "confQUEUE_LA confREFUSE_LA confDELAY_LA",
-        Note("limits are connections and memory, not the load; see [inbound]"),
+        Note("Postrider limits connections and memory use, whatever the load; see [inbound]"),
     ),
-    ("confSMTP_LOGIN_MSG", Missing("the greeting is the hostname and ESMTP")),
-    ("confQUEUE_SORT_ORDER", Note("queue.order")),
-    ("confMIN_QUEUE_AGE", Note("queue.retry_min")),
+    ("confSMTP_LOGIN_MSG", Missing("the greeting is always the hostname and ESMTP")),
+    ("confQUEUE_SORT_ORDER", Note("see queue.order")),
+    ("confMIN_QUEUE_AGE", Note("see queue.retry_min")),
     ("LOCAL_MAILER_PATH LOCAL_MAILER_ARGS", Matters(Elsewhere, NO_MAILER)),
     ("LOCAL_MAILER_FLAGS PROCMAIL_MAILER_PATH", Missing(NO_MAILER)),
     (
         "RELAY_MAILER_ARGS SMTP_MAILER_ARGS ESMTP_MAILER_ARGS SMTP_MAILER_MAX",
-        Note("the port of a next hop stands in the route"),
+        Note("the port of a next hop is in its [[route]]"),
     ),
     ("confTO_*", Note("see [timeouts] and [delivery]")),
-    ("confMILTER*", Note("filters name the macros that they want")),
-    ("conf*", Missing("see docs/configuration.md for a key")),
+    ("confMILTER*", Note("a filter gets the macros that it asks for")),
+    ("conf*", Missing("see docs/configuration.md for a similar key")),
 ];
 
 /// How names of `FEATURE` are treated.
@@ -71,47 +71,47 @@ const FEATURES: &Meanings = &[
     ("access_db virtusertable authinfo", MappedOr(Refused)),
     ("mailertable domaintable", MappedOr(Elsewhere)),
     ("genericstable", MappedOr(Addresses)),
-    ("greet_pause", Note("greeting_delay in [[listen]]")),
-    ("conncontrol ratecontrol", Note("inbound.max_sessions_per_client, and a [[limit]]")),
-    ("masquerade_envelope", Note("addresses.generic changes the reverse-path of mail that leaves")),
+    ("greet_pause", Note("see greeting_delay in [[listen]]")),
+    ("conncontrol ratecontrol", Note("see inbound.max_sessions_per_client and [[limit]]")),
+    ("masquerade_envelope", Note("addresses.generic rewrites the reverse-path of outgoing mail, not the header")),
     ("masquerade_entire_domain", Note("addresses.masquerade hides the hosts below a domain")),
-    ("allmasquerade", Note("addresses of recipients stay as they are")),
+    ("allmasquerade", Note("recipient addresses are not rewritten")),
     (
         "relay_entire_domain",
         Note(
-            "mail to this domain and those below it is taken from all; its hosts may not relay: write their networks into relay.networks",
+            "mail for this domain and its subdomains is accepted from everybody; its hosts may not relay: add the networks of these hosts to relay.networks",
         ),
     ),
     (
         "promiscuous_relay",
         Matters(
             Refused,
-            "no setting makes an open relay: write the networks of your clients into relay.networks",
+            "Postrider has no setting for an open relay: add your clients' networks to relay.networks",
         ),
     ),
     (
         "relay_based_on_MX",
         Matters(
             Refused,
-            "mail for domains whose MX records name this host is refused now: list the domains in local.domains, with a [[route]]",
+            "mail for domains whose MX records name this host is refused: list these domains in local.domains, and write a [[route]] for them",
         ),
     ),
     (
         "relay_local_from relay_mail_from",
         Matters(
             Refused,
-            "a sender's address lets nobody relay any more: write the networks of your clients into relay.networks, or let them log in",
+            "a sender address no longer lets a client relay: add your clients' networks to relay.networks, or let them log in",
         ),
     ),
     (
         "accept_unresolvable_domains accept_unqualified_senders",
-        Note("domains of senders are not looked up; addresses need a domain"),
+        Note("sender domains are not looked up; addresses need a domain"),
     ),
-    ("rhsbl", Matters(Taken, "lists of domains in DNS: write from_dns_list = [\"ZONE\"] in a [[rule]]")),
-    ("dnsbl enhdnsbl", Matters(Taken, "block lists of DNS: write dnsbl = [\"ZONE\"] in [checks]")),
+    ("rhsbl", Matters(Taken, "for DNS lists of sender domains, write from_dns_list = [\"ZONE\"] in a [[rule]]")),
+    ("dnsbl enhdnsbl", Matters(Taken, "for DNS block lists, write dnsbl = [\"ZONE\"] in [checks]")),
     (
         "generics_entire_domain",
-        Matters(Addresses, "hosts below the domains of addresses.generic: list them one by one"),
+        Matters(Addresses, "addresses.generic does not include hosts below these domains: list them one by one"),
     ),
     (
         "local_procmail local_lmtp",
@@ -138,15 +138,15 @@ const MACROS: &Meanings = &[
     ),
     ("DAEMON_OPTIONS", MappedOr(Refused)),
     ("MASQUERADE_AS", MappedOr(Addresses)),
-    ("LOCAL_CONFIG", Note("classes, macros, options and maps of it are read")),
-    ("DOMAIN include sinclude", Note("the file was read as far as it is in sendmail.cf")),
-    ("CLIENT_OPTIONS", Note("delivery.source_address")),
+    ("LOCAL_CONFIG", Note("its classes, macros, options and maps are read")),
+    ("DOMAIN include sinclude", Note("its settings are read from sendmail.cf")),
+    ("CLIENT_OPTIONS", Note("see delivery.source_address")),
     (
         "MASQUERADE_DOMAIN MASQUERADE_DOMAIN_FILE MASQUERADE_EXCEPTION",
-        Note("addresses.generic has these domains, if the envelope is changed at all"),
+        Note("addresses.generic includes these domains if the envelope is masqueraded"),
     ),
-    ("VIRTUSER_DOMAIN VIRTUSER_DOMAIN_FILE", Note("local.domains has these domains")),
-    ("TRUST_AUTH_MECH", Matters(Refused, "only [auth] and relay.networks let a client relay")),
+    ("VIRTUSER_DOMAIN VIRTUSER_DOMAIN_FILE", Note("local.domains includes these domains")),
+    ("TRUST_AUTH_MECH", Matters(Refused, "only clients in relay.networks and those that log in may relay")),
     ("QUEUE_GROUP", Missing("write [[queue_group]]")),
     ("HACK SITE SITECONFIG UUCPSMTP MODIFY_MAILER_FLAGS", Missing("Postrider has no such setting")),
     ("LOCAL_R* LDAPROUTE_*", Matters(Elsewhere, NO_RULES)),
@@ -160,14 +160,12 @@ const OPTIONS: &Meanings = &[
          Timeout.queuereturn Timeout.queuewarn ServerCertFile ServerKeyFile ClientCertFile ClientKeyFile QueueDirectory PidFile InputMailFilters",
         Mapped,
     ),
-    ("DefaultAuthInfo", Note("the login of the [[route]] to SMART_HOST; other next hops get none")),
+    ("DefaultAuthInfo", Note("used for the login in the [[route]] to SMART_HOST; other next hops get none")),
     (
         "AuthMechanisms AuthOptions",
-        Missing(
-            "make a file of users with `postrider auth hash`, and write auth.users = \"passwd:FILE\"; or use Dovecot",
-        ),
+        Missing(NO_SASL),
     ),
-    ("*", Note("see docs/configuration.md for a key; the default of Postrider is used")),
+    ("*", Note("Postrider's default is used; see docs/configuration.md for a similar key")),
 ];
 
 fn verdict(meanings: &Meanings, name: &str) -> Verdict {
