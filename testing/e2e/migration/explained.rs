@@ -185,13 +185,15 @@ pub(crate) fn exim(asked: &Asked<'_>) -> Option<&'static str> {
     let is_relay = ours.contains("elay");
     match theirs.as_bytes()[0] {
         b'2' if ours.starts_with("550 5.1.1")
-            && asked.lines("are refused at once").any(|words| words.contains(&asked.domain())) =>
+            && asked
+                .lines("is refused at once; Exim accepts it")
+                .any(|words| words.contains(&asked.domain())) =>
         {
             Some("an unknown user of a domain that the report names: Exim returns the mail")
         }
         b'4' if is_relay => Some("a stranger who wants to relay: both refuse"),
         b'2' if is_relay
-            && ["may relay here", "for other domains it is refused"].iter().any(|text| {
+            && ["lets other clients relay", "for other domains it is refused"].iter().any(|text| {
                 asked.lines(text).any(|words| words.contains(&"accept") || words.contains(&"discard"))
             }) =>
         {
@@ -209,11 +211,11 @@ pub(crate) fn sendmail(asked: &Asked<'_>) -> Option<&'static str> {
         |words: &[&str]| words.iter().any(|word| asked.domains().any(|domain| covers(word, domain)));
     match theirs.as_bytes()[0] {
         b'4' if is_relay => Some("a stranger who wants to relay: both refuse"),
-        b'2' if is_relay && asked.lines("subdomains are not taken").any(|words| is_covered(&words)) => {
-            Some("the report says which subdomains are not taken")
+        b'2' if is_relay && asked.lines("subdomains are not accepted").any(|words| is_covered(&words)) => {
+            Some("the report says which subdomains are not accepted")
         }
         b'2' if is_relay
-            && asked.lines("write the networks of these hosts").any(|words| asked.is_named(&words)) =>
+            && asked.lines("add the networks of these hosts").any(|words| asked.is_named(&words)) =>
         {
             Some("the report says which hosts relayed by their names")
         }
@@ -222,12 +224,12 @@ pub(crate) fn sendmail(asked: &Asked<'_>) -> Option<&'static str> {
         }
         b'2' if (is_relay || ours.starts_with("550 5.1.1"))
             && asked
-                .lines("DISCARD is for the recipient")
+                .lines("DISCARD applies to one recipient")
                 .any(|words| words.iter().any(|word| word.contains(':') && asked.has_key(word))) =>
         {
             Some("the report says what DISCARD is for: unknown users of a message that is discarded")
         }
-        _ if asked.lines("is for this domain, too; Sendmail looks up").any(|words| {
+        _ if asked.lines("applies to this domain, too; Sendmail looks up").any(|words| {
             let addresses = [asked.sender(), asked.recipient()];
             words.iter().any(|word| addresses.iter().any(|one| one.ends_with(&format!("@{word}"))))
         }) =>
@@ -236,20 +238,20 @@ pub(crate) fn sendmail(asked: &Asked<'_>) -> Option<&'static str> {
         }
         b'2' if ALIASES.contains(&asked.name())
             && asked
-                .lines("looks up no name that an alias gave")
+                .lines("does not look up the targets of aliases")
                 .any(|words| words.contains(&asked.domain())) =>
         {
             Some("the report says which names of aliases are looked up again")
         }
         _ if (!ours.starts_with('5') || theirs.starts_with('4'))
-            && asked.lines("send there is taken").any(|words| {
+            && asked.lines("send there is accepted").any(|words| {
                 asked.targets().iter().any(|target| words.iter().any(|word| covers(word, target)))
             }) =>
         {
             Some("the report says that aliases lead to domains with an error")
         }
         b'2' if ours.contains("not taken over yet")
-            && asked.lines("waits (451)").any(|words| {
+            && asked.lines("mail for these is deferred (451)").any(|words| {
                 words.contains(&asked.recipient()) || words.contains(&&*format!("@{}", asked.domain()))
             }) =>
         {

@@ -483,7 +483,7 @@ fn differences(machine: &Machine, all: &[Lists]) -> Vec<Option<Difference>> {
         let is_told = |ours: &str| {
             ours.contains("Relay access denied")
                 && [
-                    "may relay by a table only",
+                    "may relay only if a table permits it",
                     "lets other clients relay",
                     "let everybody relay",
                     "would make an open relay",

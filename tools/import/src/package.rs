@@ -105,7 +105,9 @@ fn mailboxes(draft: &mut Draft, report: &mut Report) {
                 entry.verdict = Verdict::Mapped;
             }
         }
-        report.notes.push(format!("mailboxes are written as their users, for which the service needs more rights: {AS_OTHERS}"));
+        report.notes.push(format!(
+            "mailboxes are written as their users, for which the service needs more rights: {AS_OTHERS}"
+        ));
         report.notes.push(
             "mail is never delivered as root: name the user who reads root's mail in /etc/aliases (`root: NAME`)"
                 .to_owned(),

@@ -544,7 +544,14 @@ fn access(
                 });
             }
             Action::Unknown(action) => {
-                context.effect(Effect::Refused, list, format!("{} {}: the action {action} has no counterpart: a [[rule]] defers this mail (451)", step.word, step.argument));
+                context.effect(
+                    Effect::Refused,
+                    list,
+                    format!(
+                        "{} {}: the action {action} has no counterpart: a [[rule]] defers this mail (451)",
+                        step.word, step.argument
+                    ),
+                );
                 decision.add(
                     open,
                     &comment,

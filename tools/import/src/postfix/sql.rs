@@ -138,7 +138,9 @@ fn query(settings: &MainCf, dialect: Dialect) -> Result<String, String> {
     // Other addresses are not looked up, nor are domains and names alone.
     let domains = items(domains);
     if domains.iter().any(|domain| domain.contains([':', '/', '\'', '!'])) {
-        return Err("its `domain` names a table or a file: compare the domain in the query instead".to_owned());
+        return Err(
+            "its `domain` names a table or a file: compare the domain in the query instead".to_owned()
+        );
     }
     let domains: Vec<String> = domains.iter().map(|domain| format!("'{}'", domain.to_lowercase())).collect();
     let (domain, user) = (dialect.domain(), dialect.user());

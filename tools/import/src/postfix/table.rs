@@ -66,9 +66,7 @@ impl Table {
                 let file = file.ok_or_else(|| self.without_text())?;
                 Ok(entries(&String::from_utf8_lossy(&file)))
             }
-            kind => Err(format!(
-                "the import cannot read tables of type {kind}; copy the entries by hand"
-            )),
+            kind => Err(format!("the import cannot read tables of type {kind}; copy the entries by hand")),
         }
     }
 
@@ -442,7 +440,7 @@ mod tests {
         for (text, why) in [
             ("user = m\nquery = SELECT 1", "no `dbname`"),
             ("user = m\ndbname = d\nquery = SELECT a FROM t WHERE b='%2'\n", "%2"),
-            ("user = m\ndbname = d\nquery = SELECT a FROM t\n", "no place for the key"),
+            ("user = m\ndbname = d\nquery = SELECT a FROM t\n", "does not use the key"),
             (
                 "user = m\ndbname = d\nquery = SELECT a FROM t WHERE b='%s'\nresult_format = x%s\n",
                 "result_format",

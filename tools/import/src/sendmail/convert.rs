@@ -320,7 +320,11 @@ impl Converter<'_> {
     /// Features that are checks of clients.
     fn checks(&mut self) {
         for (name, check, text) in [
-            ("require_rdns", "reverse_name", "clients whose name does not resolve to their address are refused permanently"),
+            (
+                "require_rdns",
+                "reverse_name",
+                "clients whose name does not resolve to their address are refused permanently",
+            ),
             ("block_bad_helo", "hello", "clients in relay.networks are not checked"),
         ] {
             if self.has_feature(name) {
@@ -450,8 +454,7 @@ impl Converter<'_> {
         self.places.write(&mut self.draft, users.as_deref(), from);
         self.draft.set("[addresses]", "separator", "+", "the mailer local accepts user+detail");
         if has_users {
-            let text =
-                "local.users lists the users of this machine as of the import; add new users there";
+            let text = "local.users lists the users of this machine as of the import; add new users there";
             self.report.notes.push(text.to_owned());
         }
     }
@@ -606,7 +609,8 @@ impl Converter<'_> {
             found.reduce(Verdict::and)
         };
         if !self.has_feature("accept_unresolvable_domains") {
-            let text = "mail from sender domains that do not exist is accepted: Postrider does not look them up";
+            let text =
+                "mail from sender domains that do not exist is accepted: Postrider does not look them up";
             self.report.effect(Effect::Taken, "check_mail", text);
         }
         let has_cf = self.has_cf;

@@ -207,7 +207,7 @@ impl<'a> Acls<'a> {
         let has_logins = draft.has("[auth]");
         let mut told = Teller { report, file };
         if let Some(statement) = self.accepting(Point { network: None, domain: None }) {
-            let text = "this statement, and perhaps others, let other clients relay, by sender, host name or recipient; in Postrider, only clients in relay.networks and those that log in may relay";
+            let text = "this statement (and perhaps others) lets other clients relay, by sender, host name or recipient; in Postrider, only clients in relay.networks and those that log in may relay";
             told.tell(Effect::Refused, statement, text);
         }
         for (option, stage) in LISTS {
@@ -235,10 +235,14 @@ impl<'a> Acls<'a> {
             let mut open = Open::new(true, true, true);
             if name.is_empty() {
                 // Each name of a list is known when the mail comes, or it is a statement of one line.
-                let text =
-                    format!("{value} is not the name of an ACL: mail is deferred (451) until you write rules for it");
-                let text =
-                    if value.is_empty() { "Exim accepts no mail without this ACL, and Postrider defers it (451)".to_owned() } else { text };
+                let text = format!(
+                    "{value} is not the name of an ACL: mail is deferred (451) until you write rules for it"
+                );
+                let text = if value.is_empty() {
+                    "Exim accepts no mail without this ACL, and Postrider defers it (451)".to_owned()
+                } else {
+                    text
+                };
                 told.report.effect(Effect::Refused, option, text);
                 walk.decision.add(
                     &open,
@@ -492,17 +496,16 @@ impl Walk<'_> {
             "warn" => Some((Effect::Taken, "the statement has no effect"))
                 .filter(|_| statement.header.is_some() || statement.is_frozen),
             "require" => None,
-            _ => Some((Effect::Taken, "mail that it refuses in Exim is accepted; see docs/rules.md and [checks]"))
-                .filter(|_| !excepts),
+            _ => Some((
+                Effect::Taken,
+                "mail that it refuses in Exim is accepted; see docs/rules.md and [checks]",
+            ))
+            .filter(|_| !excepts),
         };
         if !is_known {
             match left_out {
                 Some((effect, what)) => {
-                    return told.tell(
-                        effect,
-                        statement,
-                        &format!("rules cannot check {unknown}: {what}"),
-                    );
+                    return told.tell(effect, statement, &format!("rules cannot check {unknown}: {what}"));
                 }
                 None if is_require => {
                     told.tell(

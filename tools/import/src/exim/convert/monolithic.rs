@@ -236,9 +236,9 @@ impl Converter<'_> {
             }
             "tls_certificate" | "tls_privatekey" | "tls_advertise_hosts" => Verdict::Mapped,
             "qualify_domain" | "qualify_recipient" if value == self.hostname => Verdict::Mapped,
-            "qualify_domain" | "qualify_recipient" => {
-                note("addresses without a domain get the hostname; addresses.masquerade can hide the host name")
-            }
+            "qualify_domain" | "qualify_recipient" => note(
+                "addresses without a domain get the hostname; addresses.masquerade can hide the host name",
+            ),
             "delay_warning" => {
                 let first = list_items(value).into_iter().next().unwrap_or_else(|| "0s".to_owned());
                 self.draft.set(
@@ -474,9 +474,9 @@ impl Converter<'_> {
             "redirect" => self.redirect(router),
             "accept" => self.accept(router, transport.as_ref()),
             "ipliteral" => Verdict::Mapped,
-            other => {
-                Verdict::Missing(format!("the driver {other} has no counterpart: write a [[route]], or a map of addresses"))
-            }
+            other => Verdict::Missing(format!(
+                "the driver {other} has no counterpart: write a [[route]], or a map of addresses"
+            )),
         }
     }
 
@@ -499,8 +499,9 @@ impl Converter<'_> {
         if router.option("condition").contains("{<{$local_user_uid}{0}}") {
             return Some("no user has a uid below 0".to_owned());
         }
-        (router.option("local_parts") == "root" && router.option("driver") == "redirect")
-            .then(|| "mail for root is delivered to root's mailbox unless an alias sends it elsewhere".to_owned())
+        (router.option("local_parts") == "root" && router.option("driver") == "redirect").then(|| {
+            "mail for root is delivered to root's mailbox unless an alias sends it elsewhere".to_owned()
+        })
     }
 
     fn manualroute(&mut self, router: &Driver, transport: Option<&Driver>) -> Verdict {
@@ -703,7 +704,9 @@ impl Converter<'_> {
         for rule in self.conf.rules.clone() {
             let verdict = match &*rule.name {
                 "retry" if rule.value.starts_with('*') => self.retry(&rule.value),
-                "retry" => Verdict::Missing("for retries of some hosts only, see `retry` in a [[route]]".to_owned()),
+                "retry" => {
+                    Verdict::Missing("for retries of some hosts only, see `retry` in a [[route]]".to_owned())
+                }
                 // Senders of a file are in addresses.generic.
                 "rewrite" if rule.value.contains("{/etc/email-addresses}") => Verdict::Mapped,
                 "rewrite" => Verdict::Missing(
@@ -732,7 +735,9 @@ impl Converter<'_> {
         for (key, value) in [("retry_min", least), ("retry_max", most), ("expire", lifetime)] {
             self.draft.set("[queue]", key, (*value).to_owned(), "begin retry");
         }
-        Verdict::Note("the interval grows with the age of the message, from retry_min to retry_max".to_owned())
+        Verdict::Note(
+            "the interval grows with the age of the message, from retry_min to retry_max".to_owned(),
+        )
     }
 }
 

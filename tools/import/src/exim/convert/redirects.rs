@@ -13,14 +13,12 @@ impl Converter<'_> {
     pub(super) fn redirect(&mut self, router: &Driver) -> Verdict {
         if !router.option("file").is_empty() {
             if router.option("file") != "$home/.forward" {
-                return Verdict::Missing(
-                    "only .forward files in home directories are read".to_owned(),
-                );
+                return Verdict::Missing("only .forward files in home directories are read".to_owned());
             }
             return match forward::obey(self.files, &mut self.draft, "file") {
-                None => {
-                    Verdict::Note("no user has a .forward file; set addresses.forward to read them".to_owned())
-                }
+                None => Verdict::Note(
+                    "no user has a .forward file; set addresses.forward to read them".to_owned(),
+                ),
                 Some(text) => Verdict::Note(text),
             };
         }
@@ -90,7 +88,10 @@ impl Converter<'_> {
         missing.extend(std::mem::take(&mut found.others));
         found.write(&mut self.draft, &router.name);
         if missing.is_empty() {
-            Verdict::Note(format!("{} is copied to the file `virtual`: edit the copy from now on", lookup.file))
+            Verdict::Note(format!(
+                "{} is copied to the file `virtual`: edit the copy from now on",
+                lookup.file
+            ))
         } else {
             Verdict::Missing(format!("write addresses.virtual, or a [[rule]], for: {}", missing.join("; ")))
         }

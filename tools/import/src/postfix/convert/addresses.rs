@@ -102,8 +102,7 @@ fn leads_back(known: &[(String, Vec<String>)], first: usize) -> bool {
     false
 }
 
-const BCC: &str =
-    "copies depend on the addresses after alias expansion, and the addresses of the copies themselves are not rewritten";
+const BCC: &str = "copies depend on the addresses after alias expansion, and the addresses of the copies themselves are not rewritten";
 
 /// Parameters with maps of addresses, and the keys that take them.
 const MAPS: [(&str, &str); 4] = [
@@ -207,16 +206,18 @@ fn details(context: &mut Context<'_>, parameter: &str, tables: &[String]) -> Opt
 fn tell_of_names(context: &mut Context<'_>, parameter: &str, item: &str) {
     let is_server = Table::parse(item).is_some_and(|table| table.is_server());
     if is_server && !context.main.value("mydestination").is_empty() {
-        let text =
-            format!("Postfix also looks up bare user names (joe) in {item}; Postrider looks up full addresses and @domain only");
+        let text = format!(
+            "Postfix also looks up bare user names (joe) in {item}; Postrider looks up full addresses and @domain only"
+        );
         context.effect(Effect::Addresses, parameter, text);
     }
 }
 
 /// Tells that patterns are for more addresses than in Postfix.
 pub(super) fn tell_of_details(context: &mut Context<'_>, parameter: &str, item: &str) {
-    let text =
-        format!("a pattern in {item} that matches user@domain also applies to user+detail@domain, unlike in Postfix");
+    let text = format!(
+        "a pattern in {item} that matches user@domain also applies to user+detail@domain, unlike in Postfix"
+    );
     context.effect(Effect::Addresses, parameter, text);
 }
 
@@ -226,7 +227,8 @@ fn details_of_generic(context: &mut Context<'_>, tables: &[String]) -> Option<St
     let mut text = String::new();
     for table in tables.iter().filter_map(|item| Table::parse(item)).filter(|table| !table.has_patterns()) {
         let Ok(entries) = table.entries(context.files) else {
-            let text = "the detail of user+detail is added to the new address; Postfix leaves it out by default";
+            let text =
+                "the detail of user+detail is added to the new address; Postfix leaves it out by default";
             context.effect(Effect::Addresses, "smtp_generic_maps", text);
             return None;
         };

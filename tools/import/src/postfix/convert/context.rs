@@ -336,7 +336,8 @@ impl<'a> Context<'a> {
             let verdict = self.verdicts.get(&parameter.name).cloned().unwrap_or(Verdict::Unknown);
             if let (Verdict::Unknown, Some(near)) = (&verdict, super::known::near(&parameter.name)) {
                 let (name, line) = (&parameter.name, parameter.line);
-                self.notes.push(format!("main.cf:{line}: did you mean {near}? Postfix ignores {name} as well"));
+                self.notes
+                    .push(format!("main.cf:{line}: did you mean {near}? Postfix ignores {name} as well"));
             }
             report.add(format!("main.cf:{}", parameter.line), parameter.name.clone(), verdict);
         }

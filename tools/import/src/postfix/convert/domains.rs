@@ -176,7 +176,8 @@ fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
         domains.below = domains.names.iter().filter(has_below).cloned().collect();
         // Postfix asks servers for the domains above, too, and patterns for the whole domain only.
         if let Some(map) = domains.maps.iter().find(|map| map.starts_with("map:")) {
-            let text = format!("subdomains of the domains in {map} are accepted only if the map has them, too");
+            let text =
+                format!("subdomains of the domains in {map} are accepted only if the map has them, too");
             context.effect(Effect::Refused, parameter, text);
         }
     }
@@ -226,7 +227,9 @@ fn table_of_domains(
             if parameter != "virtual_alias_domains" || context.main.explicit(parameter).is_some() {
                 context.note(
                     parameter,
-                    format!("the domains in {item} are listed by name; local.domains can also refer to the map"),
+                    format!(
+                        "the domains in {item} are listed by name; local.domains can also refer to the map"
+                    ),
                 );
             }
         }
@@ -235,8 +238,7 @@ fn table_of_domains(
                 parameter == "virtual_alias_domains" && context.main.explicit(parameter).is_none();
             match table::reference(table, Purpose::Keys, context.files, &mut context.draft) {
                 Ok(_) if is_derived && !table.has_patterns() => {
-                    let text =
-                        format!("cannot read the domains in {item}: list them in local.domains");
+                    let text = format!("cannot read the domains in {item}: list them in local.domains");
                     context.effect(Effect::Refused, "virtual_alias_maps", text);
                 }
                 Ok(map) => domains.maps.push(map),
@@ -353,8 +355,10 @@ fn split(context: &mut Context<'_>, own: Domains) -> (Domains, Domains) {
     let (away, names): (Vec<String>, Vec<String>) =
         own.names.iter().cloned().partition(|name| transports::leaves(context, name));
     if !away.is_empty() && addresses::have_names(context) {
-        let text =
-            format!("{}: this machine's aliases are applied before mail for these domains goes to its transport", away.join(", "));
+        let text = format!(
+            "{}: this machine's aliases are applied before mail for these domains goes to its transport",
+            away.join(", ")
+        );
         context.effect(Effect::Elsewhere, "transport_maps", text);
         return (own, Domains::default());
     }
@@ -433,10 +437,15 @@ fn relay_networks(context: &mut Context<'_>) {
         May::Yes => {}
         May::No if !more.is_empty() => context.note(
             "mynetworks",
-            format!("only {} may relay, because a table permits it: the others are not in relay.networks", more.join(", ")),
+            format!(
+                "only {} may relay, because a table permits it: the others are not in relay.networks",
+                more.join(", ")
+            ),
         ),
-        May::No => context
-            .note("mynetworks", "your restrictions do not let these clients relay: they are not in relay.networks"),
+        May::No => context.note(
+            "mynetworks",
+            "your restrictions do not let these clients relay: they are not in relay.networks",
+        ),
         May::Some => context.effect(
             Effect::Refused,
             "mynetworks",

@@ -74,7 +74,10 @@ pub(super) fn write(context: &mut Context<'_>) {
         section(context, milter, audience, has(&local));
     }
     for milter in local.iter().filter(|milter| all.iter().all(|known| known.place != milter.place)) {
-        let text = format!("{}: left out, because a filter cannot apply to mail from local programs only", milter.place);
+        let text = format!(
+            "{}: left out, because a filter cannot apply to mail from local programs only",
+            milter.place
+        );
         context.effect(Effect::Taken, "non_smtpd_milters", text);
     }
     settings(context);
@@ -99,7 +102,8 @@ fn doors(context: &Context<'_>) -> Vec<(bool, Vec<Milter>)> {
 
 fn section(context: &mut Context<'_>, milter: &Milter, audience: Option<&str>, is_local: bool) {
     let Some(address) = milter::address(&milter.place) else {
-        let text = format!("{}: not a socket, or the port is not a number: write [filter.NAME]", milter.place);
+        let text =
+            format!("{}: not a socket, or the port is not a number: write [filter.NAME]", milter.place);
         return context.effect(Effect::Taken, "smtpd_milters", text);
     };
     let address = match address.strip_prefix("unix:") {
@@ -181,7 +185,9 @@ fn settings(context: &mut Context<'_>) {
             "milter_connect_timeout" => {
                 Verdict::Note("`timeout` in [filter.NAME] also applies to connecting".to_owned())
             }
-            "milter_header_checks" => Verdict::Missing("rules do not see header fields that a filter has added".to_owned()),
+            "milter_header_checks" => {
+                Verdict::Missing("rules do not see header fields that a filter has added".to_owned())
+            }
             "milter_macro_daemon_name" => {
                 Verdict::Note("the macro {daemon_name} is the listener's kind".to_owned())
             }

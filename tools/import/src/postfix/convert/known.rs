@@ -16,7 +16,8 @@ const NO_HEADER_CHECKS: &str =
     "write a [[rule]] with `header = [\"Name: /pattern/\"]` for each pattern; the body cannot be searched";
 const NO_SCREEN: &str =
     "see greeting_delay in [[listen]], [checks] and [[limit]]; for DNS block lists, use `dnsbl` in [checks]";
-const NO_BALANCER: &str = "connections from load balancers are closed until `proxy` in [[listen]] lists their addresses";
+const NO_BALANCER: &str =
+    "connections from load balancers are closed until `proxy` in [[listen]] lists their addresses";
 const NO_QUOTA: &str = "Postrider does not limit the size of mailboxes; use file system quotas";
 const NO_CLASSES: &str = "both the reverse-path and the recipients are rewritten, and no header fields";
 /// Settings of local(8) that it does not use here.
@@ -55,7 +56,10 @@ const NAMES: &Meanings = &[
         Note("domains without a dot are not completed; local programs must write full addresses"),
     ),
     ("default_privs", Note("programs in aliases run as addresses.program_user")),
-    ("smtp_tls_CApath", Note("tls.ca_file is a single file; without it, Mozilla's certificate authorities are trusted")),
+    (
+        "smtp_tls_CApath",
+        Note("tls.ca_file is a single file; without it, Mozilla's certificate authorities are trusted"),
+    ),
     ("smtpd_tls_CApath", Note("tls.client_ca_file is a single file")),
     (
         "smtpd_tls_protocols smtpd_tls_mandatory_protocols",
@@ -80,7 +84,10 @@ const NAMES: &Meanings = &[
         Matters(Effect::Opened, "AUTH is offered to all clients of a listener"),
     ),
     ("smtpd_banner", Missing("the greeting is always the hostname and ESMTP")),
-    ("smtpd_helo_required", Note("hello = \"enforce\" in [checks] refuses clients that do not give a valid name")),
+    (
+        "smtpd_helo_required",
+        Note("hello = \"enforce\" in [checks] refuses clients that do not give a valid name"),
+    ),
     (
         "strict_rfc821_envelopes",
         Note("limits.loose_paths = \"nobody\" does nearly the same; limits.strict_local_parts is stricter"),
@@ -94,9 +101,14 @@ const NAMES: &Meanings = &[
     ),
     (
         "smtpd_forbid_bare_newline",
-        Note("see bare_lf in [[listen]]: by default, mail with a bare LF is refused, except from relay.networks"),
+        Note(
+            "see bare_lf in [[listen]]: by default, mail with a bare LF is refused, except from relay.networks",
+        ),
     ),
-    ("smtpd_forbid_bare_newline_exclusions", Note("a bare LF in mail from relay.networks is replaced by CRLF")),
+    (
+        "smtpd_forbid_bare_newline_exclusions",
+        Note("a bare LF in mail from relay.networks is replaced by CRLF"),
+    ),
     ("smtpd_discard_ehlo_keyword_address_maps", Missing("discard_ehlo_keywords applies to a whole listener")),
     ("smtpd_soft_error_limit", Note("limits.max_errors ends the session")),
     ("smtpd_error_sleep_time", Missing("a [[rule]] can slow clients down with `delay`")),
@@ -112,7 +124,10 @@ const NAMES: &Meanings = &[
     ("postscreen_access_list", Matters(Effect::Taken, NO_SCREEN)),
     ("smtpd_policy_service_timeout", Note("see timeout in [policy_service.NAME]")),
     ("smtpd_policy_service_default_action", Note("see on_failure in [policy_service.NAME]")),
-    ("smtpd_milter_maps", Matters(Effect::Taken, "`for` in [filter.NAME] selects the clients whose mail a filter sees")),
+    (
+        "smtpd_milter_maps",
+        Matters(Effect::Taken, "`for` in [filter.NAME] selects the clients whose mail a filter sees"),
+    ),
     ("receive_override_options", Missing(NO_FILTER)),
     (
         "header_checks mime_header_checks nested_header_checks body_checks",
@@ -130,10 +145,7 @@ const NAMES: &Meanings = &[
     ("forward_path", Matters(Effect::Elsewhere, "only .forward files in home directories are read")),
     ("allow_mail_to_commands", Note("addresses.programs lists the programs that aliases may run")),
     ("allow_mail_to_files", Note("addresses.files lists the files that aliases may append to")),
-    (
-        "propagate_unmatched_extensions",
-        Note("docs/addresses.md says when the detail of user+detail is kept"),
-    ),
+    ("propagate_unmatched_extensions", Note("docs/addresses.md says when the detail of user+detail is kept")),
     (
         "canonical_classes sender_canonical_classes recipient_canonical_classes",
         Matters(Effect::Addresses, NO_CLASSES),
@@ -148,13 +160,23 @@ const NAMES: &Meanings = &[
         ),
     ),
     ("bounce_queue_lifetime", Note("bounces stay in the queue as long as other mail: queue.expire")),
-    ("bounce_size_limit", Note("a bounce contains the header of the message, or the whole message if the client asked for it (RET)")),
-    ("bounce_template_file", Note("for your own texts, see notifications.templates and docs/notifications.md")),
     (
-        "2bounce_notice_recipient",
-        Note("bounces that cannot be delivered go to the address in `postmaster`"),
+        "bounce_size_limit",
+        Note(
+            "a bounce contains the header of the message, or the whole message if the client asked for it (RET)",
+        ),
     ),
-    ("queue_run_delay", Note("there are no queue runs: each message has its own retry time, and queue.retry_min is the shortest interval")),
+    (
+        "bounce_template_file",
+        Note("for your own texts, see notifications.templates and docs/notifications.md"),
+    ),
+    ("2bounce_notice_recipient", Note("bounces that cannot be delivered go to the address in `postmaster`")),
+    (
+        "queue_run_delay",
+        Note(
+            "there are no queue runs: each message has its own retry time, and queue.retry_min is the shortest interval",
+        ),
+    ),
     (
         "default_process_limit",
         Note("inbound.max_sessions and delivery.max_connections limit connections instead"),
@@ -175,7 +197,9 @@ const NAMES: &Meanings = &[
     ),
     (
         "rbl_reply_maps maps_rbl_domains",
-        Missing("for DNS block lists, use `dnsbl` in [checks]; a [[rule]] with `dns_list` can have its own reply"),
+        Missing(
+            "for DNS block lists, use `dnsbl` in [checks]; a [[rule]] with `dns_list` can have its own reply",
+        ),
     ),
     ("maillog_file", Note("log.file names the log; log.format = \"postfix\" writes it in Postfix's format")),
     ("syslog_facility syslog_name", Note("the log goes to standard error or to log.file")),
@@ -195,10 +219,16 @@ const NAMES: &Meanings = &[
         Missing("run one daemon for each configuration, with --config"),
     ),
     ("default_verp_delimiters", Note("addresses.verp uses addresses.separator")),
-    ("address_verify_map", Note("`verify = true` in a [[route]] asks the next hop whether the recipient exists")),
+    (
+        "address_verify_map",
+        Note("`verify = true` in a [[route]] asks the next hop whether the recipient exists"),
+    ),
     (
         "disable_dns_lookups",
-        Matters(Effect::Elsewhere, "MX records are looked up: to avoid that, write [[route]]s with `smarthost`"),
+        Matters(
+            Effect::Elsewhere,
+            "MX records are looked up: to avoid that, write [[route]]s with `smarthost`",
+        ),
     ),
     (
         "mailbox_transport mailbox_transport_maps fallback_transport fallback_transport_maps mailbox_command home_mailbox mail_spool_directory",
@@ -213,18 +243,30 @@ const NAMES: &Meanings = &[
     ),
     (
         "lmtp_sasl_auth_enable",
-        Matters(Effect::Refused, "Postrider does not log in to LMTP servers: mail for a server that requires it is deferred"),
+        Matters(
+            Effect::Refused,
+            "Postrider does not log in to LMTP servers: mail for a server that requires it is deferred",
+        ),
     ),
     ("lmtp_tls_security_level", Note("see `tls` in the [[route]] with `lmtp`")),
-    ("lmtp_destination_recipient_limit", Note("delivery.recipients_per_transaction applies to all next hops")),
+    (
+        "lmtp_destination_recipient_limit",
+        Note("delivery.recipients_per_transaction applies to all next hops"),
+    ),
 ];
 
 /// Families of parameters.
 const PREFIXES: &[(&str, Treatment)] = &[
     ("postscreen_", Missing(NO_SCREEN)),
     ("dnsblog_", Missing(NO_SCREEN)),
-    ("address_verify_", Note("`verify = true` in a [[route]] asks the next hop whether the recipient exists")),
-    ("virtual_alias_", Note("aliases may be chained 10 deep; addresses.max_list_members limits the number of targets")),
+    (
+        "address_verify_",
+        Note("`verify = true` in a [[route]] asks the next hop whether the recipient exists"),
+    ),
+    (
+        "virtual_alias_",
+        Note("aliases may be chained 10 deep; addresses.max_list_members limits the number of targets"),
+    ),
     ("unknown_", Note("reply codes are fixed; a [[rule]] can have its own reply")),
     ("smtpd_tls_", Note("see [tls] and [[listen]]")),
     ("smtp_tls_", Note("see `tls` in the [[route]]")),

@@ -142,7 +142,8 @@ fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) 
     let is_behind_filter =
         service.overrides.iter().any(|(name, value)| name == "content_filter" && value.is_empty());
     if is_behind_filter {
-        let text = "left out: this listener accepts mail from the content filter, which is left out, too".to_owned();
+        let text =
+            "left out: this listener accepts mail from the content filter, which is left out, too".to_owned();
         context.service_effect(service.line, &service.name, Effect::Refused, text);
         return false;
     }
@@ -353,7 +354,10 @@ fn certificate_pair(context: &mut Context<'_>, side: &str) -> Option<(String, St
     if let Some(files) = context.given(&chains).filter(|files| !files.trim().is_empty()) {
         let files = items(&files);
         if files.len() > 2 {
-            context.note(&chains, "only the first certificate is used; write a [[certificate]] for each of the others");
+            context.note(
+                &chains,
+                "only the first certificate is used; write a [[certificate]] for each of the others",
+            );
         }
         let first = files.first().cloned().unwrap_or_default();
         return Some((chains, files.get(1).cloned().unwrap_or_else(|| first.clone()), first));
@@ -382,7 +386,8 @@ fn certificates(context: &mut Context<'_>) {
                 context.effect(Effect::Refused, &name, text);
             }
             Some(file) => {
-                context.missing(&name, format!("cannot read {file}: no certificate is presented to next hops"));
+                context
+                    .missing(&name, format!("cannot read {file}: no certificate is presented to next hops"));
             }
         }
     }

@@ -99,7 +99,10 @@ impl Networks {
     pub(super) fn problem(&self) -> Option<String> {
         let mut problems = Vec::new();
         if !self.others.is_empty() {
-            problems.push(format!("only addresses and networks are supported here, not {}", self.others.join(", ")));
+            problems.push(format!(
+                "only addresses and networks are supported here, not {}",
+                self.others.join(", ")
+            ));
         }
         if !self.unknown_exclusions.is_empty() {
             problems.push(format!(
@@ -120,8 +123,7 @@ impl Networks {
     /// Returns a remark about the exclusions that were taken out of networks; none if there are none.
     pub(super) fn remark(&self) -> Option<String> {
         let excluded: Vec<String> = self.excluded.iter().map(|network| format!("!{network}")).collect();
-        (!excluded.is_empty())
-            .then(|| format!("the networks are split to leave out {}", excluded.join(", ")))
+        (!excluded.is_empty()).then(|| format!("the networks are split to leave out {}", excluded.join(", ")))
     }
 }
 

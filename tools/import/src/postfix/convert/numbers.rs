@@ -130,7 +130,9 @@ fn converted(value: &str, kind: Kind) -> Result<(Value, Option<String>), String>
         }
         Kind::Size(least) => match number(value)? {
             0 => Ok((Value::from("1GiB"), Some("there is always a limit; set to 1 GiB".to_owned()))),
-            size if size < least => Ok((Value::from(least), Some(format!("set to {least} bytes, the minimum")))),
+            size if size < least => {
+                Ok((Value::from(least), Some(format!("set to {least} bytes, the minimum"))))
+            }
             size => Ok((Value::from(size), None)),
         },
         Kind::Time(unit) | Kind::Wait(unit) | Kind::Lifetime(unit) => {

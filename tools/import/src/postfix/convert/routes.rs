@@ -85,9 +85,9 @@ pub(super) fn hop(context: &Context<'_>, spec: &str) -> Result<Hop, String> {
             let service = service.ok_or("master.cf has no such service")?;
             pipe(&service.command, &context.files.users())
         }
-        other => Err(format!(
-            "the transport {other} has no counterpart: pass mail to it by SMTP, LMTP or a pipe"
-        )),
+        other => {
+            Err(format!("the transport {other} has no counterpart: pass mail to it by SMTP, LMTP or a pipe"))
+        }
     }
 }
 
@@ -194,9 +194,7 @@ fn tls_level(level: &str) -> Result<&'static str, String> {
         "encrypt" => Ok("require"),
         "verify" | "secure" => Ok("verify"),
         "dane" => Err("DANE is not supported yet; TLS is used if it is offered".to_owned()),
-        "dane-only" => {
-            Err("DANE is not supported yet; write tls = \"require\" or \"verify\"".to_owned())
-        }
+        "dane-only" => Err("DANE is not supported yet; write tls = \"require\" or \"verify\"".to_owned()),
         other => Err(format!("{other}: write tls = \"require\" or \"verify\"")),
     }
 }
@@ -356,7 +354,9 @@ fn login(context: &mut Context<'_>, host: &str, sender: Option<&str>) -> Option<
         let entries = match entries {
             Ok(entries) => entries,
             Err(why) => {
-                let text = format!("{item}: {why}; mail is sent without a login until you write `login` in the [[route]]");
+                let text = format!(
+                    "{item}: {why}; mail is sent without a login until you write `login` in the [[route]]"
+                );
                 context.effect(Effect::Refused, "smtp_sasl_password_maps", text);
                 continue;
             }

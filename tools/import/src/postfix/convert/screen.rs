@@ -31,10 +31,7 @@ pub(super) fn write(context: &mut Context<'_>) {
         return;
     }
     if !is_screened || !matches!(&*action, "enforce" | "drop") {
-        context.note(
-            SITES,
-            "not used: postscreen does not run, or postscreen_dnsbl_action is `ignore`",
-        );
+        context.note(SITES, "not used: postscreen does not run, or postscreen_dnsbl_action is `ignore`");
         return;
     }
     let threshold: i32 = context.main.value("postscreen_dnsbl_threshold").parse().unwrap_or(1);

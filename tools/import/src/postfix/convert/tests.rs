@@ -55,7 +55,7 @@ fn nothing_is_dropped_silently() {
     assert!(
         report
             .to_string()
-            .contains("accepted main.cf:1 content_filter: filters speak the milter protocol here"),
+            .contains("accepted main.cf:1 content_filter: Postrider's filters speak the milter protocol"),
         "{report}"
     );
     assert_eq!(of("my_hubs"), Some(&Verdict::Mapped));
@@ -255,7 +255,7 @@ fn a_client_that_mynetworks_excludes_may_not_relay() {
     let (toml, report) = converted("mynetworks = 10.0.0.0/29, !10.0.0.5\n", &[]);
     assert!(toml.contains("networks = [\"10.0.0.0/30\", \"10.0.0.4\", \"10.0.0.6/31\"]"), "{toml}");
     assert!(
-        report.to_string().contains("refused  main.cf:1 mynetworks: !10.0.0.5/32 stands behind"),
+        report.to_string().contains("refused  main.cf:1 mynetworks: Postfix ignores !10.0.0.5/32"),
         "{report}"
     );
     let (_, report) = converted("mynetworks = !10.0.0.5, 10.0.0.0/29\n", &[]);
@@ -274,7 +274,7 @@ fn times_of_zero_become_what_the_check_accepts() {
         assert!(toml.contains(line), "{line}: {toml}");
     }
     assert!(!toml.contains("connect_timeout"), "{toml}");
-    for part in ["mail is tried once", "mail is returned before it", "0 is not possible here"] {
+    for part in ["mail is tried once", "mail is returned before it", "0 is not supported"] {
         assert!(report.to_string().contains(part), "{part}: {report}");
     }
 }
@@ -741,7 +741,7 @@ fn local_domains_of_a_map_have_a_route_and_the_accounts_of_the_machine() {
     assert!(toml.contains("domains = [\"map:d\", \"mx.test\"]\nmbox"), "{toml}");
     assert!(toml.contains("users = [\"postmaster\", \"accounts:/etc/passwd\"]"), "{toml}");
     let text = report.to_string();
-    assert!(text.contains("refused  main.cf:2 mydestination: aliases are for"), "{text}");
+    assert!(text.contains("refused  main.cf:2 mydestination: aliases apply only to domains"), "{text}");
 }
 
 #[test]

@@ -366,7 +366,9 @@ fn tell_of_aliases(context: &mut Context<'_>, address: &str) {
         Some(_) => "mail that aliases send there",
         None => "mail that aliases send there, or that uses another form of the address,",
     };
-    let text = format!("{address}: this next hop applies if a client gives this address; {text} goes to the next hop of the domain");
+    let text = format!(
+        "{address}: this next hop applies if a client gives this address; {text} goes to the next hop of the domain"
+    );
     context.effect(Effect::Elsewhere, "transport_maps", text);
 }
 

@@ -127,11 +127,7 @@ impl Class {
             let text = "names without a domain in this list are accepted in all local domains, and names that an alias leads to must be listed, too";
             context.effect(Effect::Taken, listed_by, text);
         } else if is_wide {
-            context.effect(
-                Effect::Taken,
-                listed_by,
-                "its patterns apply to addresses in all local domains",
-            );
+            context.effect(Effect::Taken, listed_by, "its patterns apply to addresses in all local domains");
         }
         tell_of_targets(context, &class, listed_by);
         if tables.iter().any(Table::is_server) {
@@ -298,7 +294,11 @@ pub(super) fn moved(context: &mut Context<'_>, moved: [Vec<String>; 2]) {
                 context.unlisted.push(Unlisted { parameter, domains, known });
             }
             None => {
-                context.effect(Effect::Taken, listed_by, "mail for accounts and aliases of this machine is accepted in these domains, too");
+                context.effect(
+                    Effect::Taken,
+                    listed_by,
+                    "mail for accounts and aliases of this machine is accepted in these domains, too",
+                );
             }
         }
     }
@@ -477,7 +477,11 @@ fn users(context: &mut Context<'_>, classes: &[Class]) {
             "local_recipient_maps",
             "the file local-users lists the users of this machine as of the import; add new users there",
         );
-        context.draft.add_file("local-users", format!("# Users that exist in some local domains only\n{file}"), false);
+        context.draft.add_file(
+            "local-users",
+            format!("# Users that exist in some local domains only\n{file}"),
+            false,
+        );
         users.push("text:local-users".to_owned());
     }
     if !patterns.is_empty() {

@@ -39,9 +39,8 @@ impl Converter<'_> {
             {
                 Some(section) => self.draft.push(section),
                 None => {
-                    let text = format!(
-                        "{name}: cannot read its equates: write [filter.NAME] (docs/filters.md)"
-                    );
+                    let text =
+                        format!("{name}: cannot read its equates: write [filter.NAME] (docs/filters.md)");
                     self.report.effect(Effect::Taken, "INPUT_MAIL_FILTER", text);
                 }
             }

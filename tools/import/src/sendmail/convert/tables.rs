@@ -399,7 +399,10 @@ impl Converter<'_> {
         let of = |name: &str| words.iter().find_map(|word| word.strip_prefix(name));
         let (user, password) = (of("U:").or_else(|| of("I:")), of("P:"));
         if user.is_none() || password.is_none() {
-            self.missing("authinfo", format!("the login for {host} is incomplete: write `login` in the [[route]]"));
+            self.missing(
+                "authinfo",
+                format!("the login for {host} is incomplete: write `login` in the [[route]]"),
+            );
         }
         Some((user?.to_owned(), password?.to_owned()))
     }
@@ -433,8 +436,9 @@ impl Converter<'_> {
                     Some(Value::List(domains)) => format!("{} ", domains.join(" ")),
                     _ => String::new(),
                 };
-                let text =
-                    format!("{domains}{value}: this mail is held until you write its next hop in the [[route]]");
+                let text = format!(
+                    "{domains}{value}: this mail is held until you write its next hop in the [[route]]"
+                );
                 self.report.effect(Effect::Elsewhere, name, text);
                 section.with("hold", true)
             }
@@ -494,10 +498,7 @@ impl Converter<'_> {
         }
         write_generic(&mut self.draft, text);
         for name in ["MASQUERADE_AS", "genericstable"] {
-            self.note(
-                name,
-                "addresses.generic rewrites the reverse-path of outgoing mail, not the header",
-            );
+            self.note(name, "addresses.generic rewrites the reverse-path of outgoing mail, not the header");
         }
     }
 

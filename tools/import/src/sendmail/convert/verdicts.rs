@@ -36,7 +36,10 @@ const DEFINED: &Meanings = &[
     ("QUEUE_DIR", Note("spool.backend = \"queue-dirs\" can use several directories, too")),
     ("confPRIVACY_FLAGS", Note("VRFY and EXPN are off by default; see [extensions]")),
     ("confCACERT confCACERT_PATH", Note("see tls.ca_file and tls.client_ca_file")),
-    ("confDEF_AUTH_INFO", Note("used for the login in the [[route]] to SMART_HOST; other next hops get none")),
+    (
+        "confDEF_AUTH_INFO",
+        Note("used for the login in the [[route]] to SMART_HOST; other next hops get none"),
+    ),
     ("confAUTH_MECHANISMS confAUTH_OPTIONS", Matters(Refused, NO_SASL)),
     ("confAUTH_REALM", Missing(NO_SASL)),
     ("confCONNECTION_RATE_THROTTLE", Matters(Taken, NO_RATE)),
@@ -73,7 +76,10 @@ const FEATURES: &Meanings = &[
     ("genericstable", MappedOr(Addresses)),
     ("greet_pause", Note("see greeting_delay in [[listen]]")),
     ("conncontrol ratecontrol", Note("see inbound.max_sessions_per_client and [[limit]]")),
-    ("masquerade_envelope", Note("addresses.generic rewrites the reverse-path of outgoing mail, not the header")),
+    (
+        "masquerade_envelope",
+        Note("addresses.generic rewrites the reverse-path of outgoing mail, not the header"),
+    ),
     ("masquerade_entire_domain", Note("addresses.masquerade hides the hosts below a domain")),
     ("allmasquerade", Note("recipient addresses are not rewritten")),
     (
@@ -107,11 +113,17 @@ const FEATURES: &Meanings = &[
         "accept_unresolvable_domains accept_unqualified_senders",
         Note("sender domains are not looked up; addresses need a domain"),
     ),
-    ("rhsbl", Matters(Taken, "for DNS lists of sender domains, write from_dns_list = [\"ZONE\"] in a [[rule]]")),
+    (
+        "rhsbl",
+        Matters(Taken, "for DNS lists of sender domains, write from_dns_list = [\"ZONE\"] in a [[rule]]"),
+    ),
     ("dnsbl enhdnsbl", Matters(Taken, "for DNS block lists, write dnsbl = [\"ZONE\"] in [checks]")),
     (
         "generics_entire_domain",
-        Matters(Addresses, "addresses.generic does not include hosts below these domains: list them one by one"),
+        Matters(
+            Addresses,
+            "addresses.generic does not include hosts below these domains: list them one by one",
+        ),
     ),
     (
         "local_procmail local_lmtp",
@@ -161,10 +173,7 @@ const OPTIONS: &Meanings = &[
         Mapped,
     ),
     ("DefaultAuthInfo", Note("used for the login in the [[route]] to SMART_HOST; other next hops get none")),
-    (
-        "AuthMechanisms AuthOptions",
-        Missing(NO_SASL),
-    ),
+    ("AuthMechanisms AuthOptions", Missing(NO_SASL)),
     ("*", Note("Postrider's default is used; see docs/configuration.md for a similar key")),
 ];
 
