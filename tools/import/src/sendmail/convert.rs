@@ -439,7 +439,7 @@ impl Converter<'_> {
         }
         let section = match hub {
             Some(hub) => {
-                let text = "the hub gets recipients with the domain that the client gave; Sendmail replaces it by the hub's name";
+                let text = "the hub gets recipients with the domain that the client gave; Sendmail replaces it with the hub's name";
                 self.report.effect(Effect::Addresses, "MAIL_HUB", text);
                 self.next_hop_or_hold(section, "MAIL_HUB", &hub)
             }
@@ -482,7 +482,7 @@ impl Converter<'_> {
         let rule = Section::new("[[rule]]", "LUSER_RELAY").with("for", "all");
         let rule = rule.with("to", domains).with("unless", Value::Table(vec![("to", known)]));
         let text = format!(
-            "users that do not exist in {}: mail goes to {relay} with the domain that the client gave, which Sendmail replaces by the host's name; mail that aliases send to such users goes to a mailbox",
+            "users that do not exist in {}: mail goes to {relay} with the domain that the client gave, which Sendmail replaces with the host's name; mail that aliases send to such users goes to a mailbox",
             self.places.own.join(", ")
         );
         self.report.effect(Effect::Elsewhere, "LUSER_RELAY", text);
@@ -627,7 +627,8 @@ impl Converter<'_> {
                     (format!("{} {first}", call.name), Verdict::Mapped)
                 }
                 "include" | "sinclude" | "DOMAIN" if !has_cf => {
-                    let text = "not read, and there is no sendmail.cf with its settings";
+                    let text =
+                        "this file was not read, and there is no sendmail.cf to take its settings from";
                     (format!("{} {first}", call.name), Verdict::Missing(text.to_owned()))
                 }
                 other => (

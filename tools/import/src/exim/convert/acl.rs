@@ -574,7 +574,7 @@ impl Walk<'_> {
                 };
                 if excepts {
                     let what = format!(
-                        "cannot read the exception in {unknown}: mail is deferred (451) instead of refused, even mail that is excepted; write a [[rule]]"
+                        "cannot read the exception in {unknown}: mail is deferred (451) instead of refused, even mail that the exception covers; write a [[rule]]"
                     );
                     told.tell(Effect::Refused, statement, &what);
                 }

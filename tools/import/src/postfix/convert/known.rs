@@ -77,7 +77,7 @@ const NAMES: &Meanings = &[
         "smtpd_sasl_security_options smtpd_sasl_tls_security_options",
         Note("auth.mechanisms lists the mechanisms that are offered"),
     ),
-    ("smtpd_sasl_local_domain", Note("the login name is looked up as the client gives it, without a realm")),
+    ("smtpd_sasl_local_domain", Note("no realm is added to the login name")),
     ("smtpd_sasl_authenticated_header", Note("the login is logged, but not written to the Received field")),
     (
         "smtpd_sasl_exceptions_networks",
@@ -107,7 +107,7 @@ const NAMES: &Meanings = &[
     ),
     (
         "smtpd_forbid_bare_newline_exclusions",
-        Note("a bare LF in mail from relay.networks is replaced by CRLF"),
+        Note("a bare LF in mail from relay.networks is replaced with CRLF"),
     ),
     ("smtpd_discard_ehlo_keyword_address_maps", Missing("discard_ehlo_keywords applies to a whole listener")),
     ("smtpd_soft_error_limit", Note("limits.max_errors ends the session")),

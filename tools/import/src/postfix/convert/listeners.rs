@@ -216,7 +216,7 @@ fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) 
             context.effect(
                 Effect::Refused,
                 "smtpd_relay_restrictions",
-                "your restrictions permit nothing because of a login: clients cannot log in on listeners of kind mx",
+                "your restrictions do not let clients that log in relay: clients cannot log in on listeners of kind mx",
             );
         }
     }
