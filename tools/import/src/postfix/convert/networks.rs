@@ -117,7 +117,7 @@ impl Networks {
     /// Returns the exclusions that Postfix does not make; none if there are none.
     pub(super) fn late(&self) -> Option<String> {
         let late: Vec<String> = self.late.iter().map(|network| format!("!{network}")).collect();
-        (!late.is_empty()).then(|| format!("Postfix ignores {}, which comes after a network that contains it, and lets it relay; Postrider does not", late.join(", ")))
+        (!late.is_empty()).then(|| format!("Postfix ignores {}, which comes after a network that contains it, and lets these clients relay; Postrider does not", late.join(", ")))
     }
 
     /// Returns a remark about the exclusions that were taken out of networks; none if there are none.
