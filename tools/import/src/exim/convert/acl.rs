@@ -250,7 +250,7 @@ impl<'a> Acls<'a> {
                     &[],
                     &[],
                     "defer",
-                    "451 4.3.5 The rules for this mail were not taken over yet",
+                    "451 4.3.5 The rules for this mail have not been imported yet",
                 );
             } else {
                 walk.list(name, &mut open, &mut told);

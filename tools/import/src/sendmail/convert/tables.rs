@@ -102,7 +102,7 @@ impl Converter<'_> {
                     self.draft.push(rule(
                         "to",
                         "defer",
-                        "451 4.3.5 This address was not taken over yet".to_owned(),
+                        "451 4.3.5 This address has not been imported yet".to_owned(),
                     ));
                 }
                 refused.push(format!("{key} {value}"));
