@@ -126,6 +126,8 @@ pub(crate) struct Decision {
     /// Tags of the decision begin with it, so that they differ from others.
     pub(crate) tag: String,
     tags: usize,
+    /// The lists around the one whose rules are added.
+    pub(crate) depth: usize,
 }
 
 impl Decision {
@@ -359,7 +361,9 @@ impl Decision {
         let Some(tag) = self.tagged(open, comment, only, excluded) else { return };
         let mut list = Open { within: Some(tag), unless: Vec::new(), ..open.clone() };
         let before = list.clone();
+        self.depth += 1;
         inner(self, &mut list);
+        self.depth -= 1;
         // Whom the inner list is over for: only what a rule refused does not come here.
         let ended = Open {
             networks: before.networks && !list.networks,

@@ -26,6 +26,9 @@ const PATTERNS_MAX: usize = 50;
 /// Lists that are read when the content comes.
 const LATER: [&str; 2] = ["smtpd_data_restrictions", "smtpd_end_of_data_restrictions"];
 
+/// Lists within lists that are followed. Postfix refuses to nest them without an end.
+const NESTED_MAX: usize = 10;
+
 /// One restriction of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
@@ -92,7 +95,8 @@ impl Lists {
 
     /// Returns whether a client may send to local domains, or to others.
     pub(super) fn may(&self, context: &Context<'_>, client: Client, is_local: bool) -> May {
-        let verdicts = self.lists.iter().map(|(_, list)| passes(context, list, client, is_local));
+        let verdicts =
+            self.lists.iter().map(|(name, list)| passes(context, (name, list), 0, client, is_local));
         verdicts.min().unwrap_or(May::Yes)
     }
 
@@ -141,7 +145,7 @@ fn steps(main: &MainCf, value: &str, list: &str, depth: usize) -> Vec<Step> {
     let mut words = items(value).into_iter();
     let mut steps = Vec::new();
     while let Some(word) = words.next() {
-        if classes.contains(&word) && depth < 10 {
+        if classes.contains(&word) && depth < NESTED_MAX {
             steps.extend(self::steps(main, &main.value(&word), list, depth + 1));
             continue;
         }
@@ -172,9 +176,15 @@ fn steps(main: &MainCf, value: &str, list: &str, depth: usize) -> Vec<Step> {
 }
 
 /// Returns whether a list lets a client pass.
-fn passes(context: &Context<'_>, list: &[Step], client: Client, is_local: bool) -> May {
+fn passes(
+    context: &Context<'_>,
+    (name, list): (&str, &[Step]),
+    depth: usize,
+    client: Client,
+    is_local: bool,
+) -> May {
     let mut refused = May::No;
-    for step in list {
+    for (at, step) in list.iter().enumerate() {
         let is_permitted = match &*step.word {
             "permit" => true,
             "permit_mynetworks" => client.is_inside,
@@ -202,6 +212,14 @@ fn passes(context: &Context<'_>, list: &[Step], client: Client, is_local: bool) 
                 let found = found.or_else(|| groups.iter().find(|group| group.patterns.is_empty()));
                 match found.map(|group| &group.action) {
                     Some(Action::Permit) => true,
+                    // A list for all mail stands in the place of its table.
+                    Some(Action::List(value))
+                        if depth < NESTED_MAX && found.is_some_and(|group| group.patterns.is_empty()) =>
+                    {
+                        let mut rest = steps(&context.main, value, name, 0);
+                        rest.extend_from_slice(&list[at + 1..]);
+                        return passes(context, (name, &rest), depth + 1, client, is_local).max(refused);
+                    }
                     Some(Action::Verdict("reject" | "defer", _)) => return refused,
                     Some(Action::List(_)) => {
                         refused = May::Some;
@@ -361,8 +379,8 @@ fn one(
         "permit_mynetworks" => open.networks = false,
         "permit_sasl_authenticated" => open.logins = false,
         "permit_auth_destination" => {
-            // Strangers send to these domains only.
-            open.strangers = false;
+            // Strangers send to these domains only, unless a table lets some of them relay.
+            open.strangers &= context.do_others_relay;
             open.networks &= context.do_networks_relay;
             open.except(("to", context.destinations.clone()));
         }
@@ -537,13 +555,13 @@ fn access(
             Action::Change(key, text) => {
                 decision.add(open, &comment, &condition, &excluded, key, vec![text.clone()]);
             }
-            Action::List(value) => {
+            Action::List(value) if decision.depth < NESTED_MAX => {
                 let steps = steps(&context.main, value, list, 0);
                 decision.within(open, &comment, (&condition, &excluded), |decision, open| {
                     walk(context, decision, list, &steps, open);
                 });
             }
-            Action::Unknown(action) => {
+            Action::Unknown(action) | Action::List(action) => {
                 context.effect(
                     Effect::Refused,
                     list,

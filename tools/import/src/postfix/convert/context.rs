@@ -52,6 +52,8 @@ pub(in super::super) struct Context<'a> {
     pub(in super::super) are_relayed: bool,
     /// Those of `mynetworks` may relay, and perhaps others.
     pub(in super::super) do_networks_relay: bool,
+    /// Some clients that are not in `mynetworks` may relay.
+    pub(in super::super) do_others_relay: bool,
 }
 
 /// Defaults of Postfix that other values refer to.
@@ -111,6 +113,7 @@ impl<'a> Context<'a> {
             destinations: Vec::new(),
             are_relayed: true,
             do_networks_relay: true,
+            do_others_relay: false,
         }
     }
 

@@ -453,6 +453,8 @@ fn relay_networks(context: &mut Context<'_>) {
         ),
     }
     context.do_networks_relay = inside == May::Yes;
+    context.do_others_relay =
+        more.iter().any(|text| !network(text).is_some_and(|one| context.has_network(one)));
     context.are_relayed = inside == May::Yes && more.is_empty() && wide.is_empty();
     let mut known = if inside == May::Yes { context.networks.clone() } else { Vec::new() };
     known.retain(|network| !wide.contains(network));

@@ -48,8 +48,12 @@ fn access_tables_and_policy_servers_are_rules() {
 /// Found among 10,000 sets of generated lists.
 #[test]
 fn who_may_relay_is_what_all_lists_together_permit() {
-    const OUTSIDE: &[(&str, &str)] =
-        &[("/c", "203.0.113.9 OK\n"), ("/n", "far.example OK\n"), ("/i", "192.0.2.7 OK\n")];
+    const OUTSIDE: &[(&str, &str)] = &[
+        ("/c", "203.0.113.9 OK\n"),
+        ("/n", "far.example OK\n"),
+        ("/i", "192.0.2.7 OK\n"),
+        ("/s", "bad@from.example 554 5.7.1 no far mail\n"),
+    ];
     let of = |lists: &str| {
         let main =
             format!("myhostname = mx.test\nmydestination = mx.test\nmynetworks = 192.0.2.0/24\n{lists}\n");
@@ -71,6 +75,19 @@ fn who_may_relay_is_what_all_lists_together_permit() {
          smtpd_relay_restrictions = check_client_access texthash:/n, reject",
     );
     assert!(report.contains("lets other clients relay"), "{report}");
+    // Another list refuses the domains of others to everybody, whether a table says so at once or for some senders only.
+    for table in ["static:{reject_unauth_destination}", "texthash:/s"] {
+        let (toml, _) = of(&format!(
+            "smtpd_sender_restrictions = permit_auth_destination, check_sender_access {table}\n\
+             smtpd_relay_restrictions = check_client_access texthash:/c, reject"
+        ));
+        let is_closed = !toml.contains("networks = [\"203.0.113.9\"]");
+        let is_refused = toml.split("[[rule]]").any(|rule| {
+            rule.contains("reject_unauth_destination")
+                || rule.contains("554 5.7.1 no far mail") && !rule.contains("untrusted")
+        });
+        assert!(is_closed || is_refused, "{toml}");
+    }
     // Others that a table lets relay change nothing for the networks: what refuses their mail to others stays.
     for table in ["/i", "/c"] {
         let (toml, _) = of(&format!(
@@ -83,4 +100,12 @@ fn who_may_relay_is_what_all_lists_together_permit() {
             "{toml}"
         );
     }
+}
+
+#[test]
+fn a_class_that_asks_itself_ends_and_defers_mail() {
+    let main = "myhostname = mx.test\nmydestination = mx.test\nsmtpd_restriction_classes = a\n\
+                a = check_sender_access static:{a}\nsmtpd_recipient_restrictions = a, reject_unauth_destination\n";
+    let (toml, _) = converted(main, &[]);
+    assert!(toml.contains("defer = \"451 4.3.5"), "{toml}");
 }
