@@ -22,11 +22,17 @@ pub trait Files {
         "localhost".to_owned()
     }
 
-    /// Returns the names of the users of the machine.
+    /// Returns the names of the users of the machine, each once: of two lines with a name, the system sees the first.
     fn users(&self) -> Vec<String> {
         let passwd = self.read(Path::new("/etc/passwd")).unwrap_or_default();
         let passwd = String::from_utf8_lossy(&passwd).into_owned();
-        passwd.lines().filter_map(|line| line.split(':').next()).map(str::to_owned).collect()
+        let mut users: Vec<String> = Vec::new();
+        for name in passwd.lines().filter_map(|line| Some(line.split_once(':')?.0)) {
+            if !name.starts_with('#') && !users.iter().any(|known| known == name) {
+                users.push(name.to_owned());
+            }
+        }
+        users
     }
 
     /// Returns what this build of Postrider can do.
@@ -55,5 +61,18 @@ pub struct NoFiles;
 impl Files for NoFiles {
     fn read(&self, _path: &Path) -> Option<Vec<u8>> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory_files::MemoryFiles;
+
+    #[test]
+    fn a_user_with_two_lines_is_one_user() {
+        const FILES: &[(&str, &str)] =
+            &[("/etc/passwd", "root:x:0:0::/root:\njoe:x:1:1::/:\n#bob:x:2:2::/:\n\njoe:x:3:3::/:\n")];
+        assert_eq!(MemoryFiles(FILES).users(), ["root", "joe"]);
     }
 }
