@@ -1,4 +1,5 @@
-//! What this machine gives and has left: processor time, and disks whose syncs reach them or do not.
+//! What this machine gives and has left: its users and groups, processor time, and disks whose syncs reach them or do not.
 
+pub mod accounts;
 pub mod cpu;
 pub mod disk;
