@@ -44,7 +44,7 @@ pub use forward::ForwardFiles;
 pub use intake::Intake;
 pub use latency::LatencyCounter;
 pub use log::AcceptLog;
-pub use mailboxes::Mailboxes;
+pub use mailboxes::{Mailboxes, Refused};
 pub use memory::{CheckMemories, CheckMemory};
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;

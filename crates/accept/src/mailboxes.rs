@@ -4,8 +4,17 @@
 
 use crate::routes::Routes;
 use config::Settings;
-use mail::{AliasTarget, Destination, Enhanced, ForwardPath, Mailbox, NextHop, Reply, ReversePath};
+use mail::{AliasTarget, Answer, Destination, Enhanced, ForwardPath, Mailbox, NextHop, Reply, ReversePath};
 use maps::LookupError;
+
+/// Why mail for an address is not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// It has no mailbox here: the reply that says so.
+    Address(Reply),
+    /// Whether it has one is not known.
+    Unknown(LookupError),
+}
 
 /// The mailboxes that a configuration has for the mail of one sender.
 #[derive(Clone, Copy)]
@@ -18,29 +27,37 @@ pub struct Mailboxes<'a> {
     pub sender: Option<&'a ReversePath>,
 }
 
-impl Mailboxes<'_> {
+impl<'a> Mailboxes<'a> {
     /// Returns whether mail for an address can be delivered, also where maps decide on its route.
     ///
     /// # Errors
-    /// A map does not answer.
-    pub async fn has(&self, mailbox: &Mailbox) -> Result<bool, LookupError> {
+    /// A map, or the service that knows the users of this machine, does not answer.
+    pub async fn has(self, mailbox: &Mailbox) -> Result<bool, LookupError> {
         let path = ForwardPath::Mailbox(mailbox.clone());
         let name =
             if self.routes.ask_maps() { self.routes.stored_name(&path, self.sender).await? } else { None };
-        Ok(self.check(&path, name.map(AliasTarget::Route).as_ref()).is_ok())
+        match self.check(&path, name.map(AliasTarget::Route).as_ref()).wait().await {
+            Ok(()) => Ok(true),
+            Err(Refused::Address(_)) => Ok(false),
+            Err(Refused::Unknown(error)) => Err(error),
+        }
     }
 
-    /// Checks that mail for an address can be delivered where its route, or this target, leads.
+    /// Checks that mail for an address can be delivered where its route, or this target, leads. The answer is there at once, unless a
+    /// service has to be asked for a user of this machine.
     ///
     /// # Errors
-    /// The reply that refuses it. Mail for it would be returned later.
-    pub fn check(&self, path: &ForwardPath, target: Option<&AliasTarget>) -> Result<(), Reply> {
-        let Some(mailbox) = path.mailbox() else { return Ok(()) };
-        self.has_account(mailbox, path, target)?;
-        self.can_have_name(mailbox, || match target {
+    /// Mail for it would be returned later; or whether it would is not known.
+    pub fn check(self, path: &ForwardPath, target: Option<&AliasTarget>) -> Answer<'a, Result<(), Refused>> {
+        let Some(mailbox) = path.mailbox() else { return Answer::Ready(Ok(())) };
+        let named = self.can_have_name(mailbox, || match target {
             None => self.routes.recipient(path, self.sender),
             Some(target) => self.routes.alias_target(target, path),
-        })
+        });
+        if !self.routes.needs_account(path, target, self.sender) {
+            return Answer::Ready(named.map_err(Refused::Address));
+        }
+        self.account(mailbox).map(move |account| account.and_then(|()| named.map_err(Refused::Address)))
     }
 
     /// Returns a destination as operators read it, with the mailbox file or the words of the program for this recipient:
@@ -64,29 +81,17 @@ impl Mailboxes<'_> {
 
     /// Checks that the recipient is a user as whom mail is delivered, where its route writes files as the user that it names.
     /// The delivery helper asks the same: users of the system, such as www-data and nobody, have no mailbox.
-    fn has_account(
-        &self,
-        mailbox: &Mailbox,
-        path: &ForwardPath,
-        target: Option<&AliasTarget>,
-    ) -> Result<(), Reply> {
-        if !self.routes.needs_account(path, target, self.sender) {
-            return Ok(());
-        }
+    fn account(self, mailbox: &Mailbox) -> Answer<'a, Result<(), Refused>> {
         let settings = self.settings;
         let local = mailbox.local_name();
         let split = settings.addresses.separator.0.and_then(|separator| separator.split(&local));
-        let name = split.map_or(&*local, |(user, _)| user);
-        match config::local_user(name) {
-            Ok(user) if user.as_ref().is_some_and(|user| settings.process.has_mailbox(user.uid)) => Ok(()),
-            Ok(_) => Err(policy::no_such_user(mailbox)),
-            Err(e) => {
-                tracing::error!(
-                    "<{mailbox}> is accepted without checking the users of this machine: read /etc/passwd: {e}"
-                );
-                Ok(())
-            }
-        }
+        let name = split.map_or(&*local, |(user, _)| user).to_owned();
+        let mailbox = mailbox.clone();
+        self.routes.accounts().user(name).map(move |user| match user {
+            Ok(Some(user)) if settings.process.has_mailbox(user.uid) => Ok(()),
+            Ok(_) => Err(Refused::Address(policy::no_such_user(&mailbox))),
+            Err(error) => Err(Refused::Unknown(error)),
+        })
     }
 
     fn can_have_name(

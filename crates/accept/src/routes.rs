@@ -10,7 +10,7 @@ use config::{
 use mail::{
     AliasTarget, Destination, Envelope, ForwardPath, Mailbox, NextHop, Recipient, ReversePath, TlsMode,
 };
-use maps::{LookupError, Maps};
+use maps::{Accounts, LookupError, Maps};
 use queue::GroupId;
 use route::{Rule, Table};
 use std::{
@@ -355,6 +355,11 @@ impl Routes {
     /// Returns whether the next hop of a recipient is asked if the recipient exists.
     pub fn is_verified(&self, recipient: &Recipient, sender: Option<&ReversePath>) -> bool {
         self.route_of(&recipient.path, recipient.target(), sender).is_some_and(|route| route.verify)
+    }
+
+    /// Returns the users of this machine.
+    pub fn accounts(&self) -> &Accounts {
+        self.maps.accounts()
     }
 
     /// Returns whether files are written as the user of this machine that the recipient names.

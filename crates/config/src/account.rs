@@ -1,7 +1,13 @@
 //! Users and groups of this machine, by name or number.
 
 use crate::value::{Context, Found, Value, text, text_value};
-use std::{fmt, fs, path::PathBuf};
+use machine::accounts::{self, Failed, Looked};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+};
 
 /// A user of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,7 +40,7 @@ impl fmt::Display for User {
 text_value!(
     User,
     "a user of this machine",
-    "a name in /etc/passwd, such as \"vmail\", or a number in quotes",
+    "the name of a user of this machine, such as \"vmail\", or a number in quotes",
     |t, _| known_user(t),
     |user| user.name.clone()
 );
@@ -42,83 +48,88 @@ text_value!(
 text_value!(
     Group,
     "a group of this machine",
-    "a name in /etc/group, such as \"mail\", or a number in quotes",
-    |t, _| group(t, &read("/etc/group")).map_err(|error| unreadable("/etc/group").unwrap_or(error)),
+    "the name of a group of this machine, such as \"mail\", or a number in quotes",
+    |t, _| known_group(t),
     |group| group.name.clone()
 );
 
-/// Finds a user of this machine by name or number.
+impl From<accounts::User> for User {
+    fn from(user: accounts::User) -> Self {
+        Self { name: user.name, uid: user.uid, gid: user.gid, home: user.home }
+    }
+}
+
+/// Finds a user of this machine by name or number. A number need not be that of an account, and services are not asked for it.
 pub(crate) fn known_user(text: &str) -> Result<User, (String, Option<String>)> {
-    user(text, &read("/etc/passwd")).map_err(|error| unreadable("/etc/passwd").unwrap_or(error))
+    if let Some(uid) = number(text) {
+        // A container may have no such file.
+        let account = accounts::user_numbered_in_file(uid).ok().flatten().map(User::from);
+        let without = User { name: String::new(), uid, gid: uid, home: "/".into() };
+        return Ok(User { name: text.to_owned(), ..account.unwrap_or(without) });
+    }
+    static FOUND: FoundBefore<User> = FoundBefore::new();
+    let user = |user: accounts::User| User { name: text.to_owned(), ..user.into() };
+    let found = FOUND.or_before(text, accounts::user_named(text).map(|found| found.map(user)));
+    found.map_err(|failed| unknown(&failed))?.ok_or_else(|| (format!("there is no user {text}"), None))
 }
 
-/// Returns the error of a file that this process may not read. The sandbox of a daemon that stays root permits the file of its
-/// start, and `useradd` replaces the file.
-fn unreadable(path: &str) -> Option<(String, Option<String>)> {
-    let error = fs::File::open(path).err()?;
-    let help = "restart the daemon: its sandbox does not permit a file that was replaced since its start";
-    Some((format!("read {path}: {error}"), Some(help.to_owned())))
+fn known_group(text: &str) -> Result<Group, (String, Option<String>)> {
+    if let Some(gid) = number(text) {
+        return Ok(Group { name: text.to_owned(), gid });
+    }
+    static FOUND: FoundBefore<Group> = FoundBefore::new();
+    let group = |group: accounts::Group| Group { name: text.to_owned(), gid: group.gid };
+    let found = FOUND.or_before(text, accounts::group_named(text).map(|found| found.map(group)));
+    found.map_err(|failed| unknown(&failed))?.ok_or_else(|| (format!("there is no group {text}"), None))
 }
 
-/// Returns the user of this machine with a name; a number is not taken. None if there is none.
-pub fn user_by_name(name: &str) -> Option<User> {
-    let is_number = name.bytes().all(|b| b.is_ascii_digit());
-    if is_number { None } else { known_user(name).ok() }
+/// Users or groups of the configuration that this process has found. While a service does not answer, or may not be asked any more, a
+/// reload takes them as they were.
+struct FoundBefore<T>(Mutex<BTreeMap<String, T>>);
+
+impl<T: Clone> FoundBefore<T> {
+    const fn new() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    /// Remembers what was looked up, or returns what was found before if the look-up failed.
+    fn or_before(&self, name: &str, looked: Looked<T>) -> Looked<T> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match looked {
+            Ok(Some(found)) => {
+                all.insert(name.to_owned(), found.clone());
+                Ok(Some(found))
+            }
+            Err(Failed::Service(why)) => all.get(name).cloned().map(Some).ok_or(Failed::Service(why)),
+            looked => looked,
+        }
+    }
 }
 
-/// Finds a user of this machine by name, as [`user_by_name`].
+fn number(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// Returns the error of a look-up that failed. The sandbox of a daemon that stays root permits the file of its start, and `useradd`
+/// replaces the file.
+fn unknown(failed: &Failed) -> (String, Option<String>) {
+    let help = match failed {
+        Failed::File(_) => {
+            "restart the daemon: its sandbox does not permit a file that was replaced since its start"
+        }
+        Failed::Service(_) => {
+            "try `getent passwd NAME` and `getent group NAME`; for a number, no service is asked"
+        }
+    };
+    (failed.to_string(), Some(help.to_owned()))
+}
+
+/// Finds a user of this machine by name; a number is not taken for one.
 ///
 /// # Errors
-/// The file of users cannot be read: whether there is such a user is not known.
-pub fn local_user(name: &str) -> std::io::Result<Option<User>> {
-    let is_number = name.bytes().all(|b| b.is_ascii_digit());
-    let passwd = fs::read("/etc/passwd")?;
-    Ok(if is_number { None } else { user(name, &String::from_utf8_lossy(&passwd)).ok() })
-}
-
-/// Returns the numbers of the groups that name a user: group(5).
-pub fn groups_of(user: &str) -> Vec<u32> {
-    groups_naming(&read("/etc/group"), user)
-}
-
-fn groups_naming(all: &str, user: &str) -> Vec<u32> {
-    let group = |line: &str| {
-        let fields: Vec<&str> = line.split(':').collect();
-        let [_, _, number, members] = fields[..] else { return None };
-        members.split(',').find(|member| *member == user).and_then(|_| number.parse().ok())
-    };
-    all.lines().filter_map(group).collect()
-}
-
-/// Returns an empty text for a file that cannot be read: then only numbers are known.
-fn read(path: &str) -> String {
-    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
-}
-
-fn user(text: &str, passwd: &str) -> Result<User, (String, Option<String>)> {
-    let lines = passwd.lines().filter_map(|line| {
-        let fields: Vec<&str> = line.split(':').collect();
-        let [name, _, uid, gid, _, home, ..] = fields[..] else { return None };
-        Some((name, uid.parse().ok()?, gid.parse().ok()?, home))
-    });
-    let number: Option<u32> = text.parse().ok();
-    let mut known = lines.filter(|(name, uid, ..)| *name == text || Some(*uid) == number);
-    match (known.next(), number) {
-        (Some((_, uid, gid, home)), _) => Ok(User { name: text.to_owned(), uid, gid, home: home.into() }),
-        (None, Some(uid)) => Ok(User { name: text.to_owned(), uid, gid: uid, home: "/".into() }),
-        (None, None) => Err((format!("there is no user {text}"), None)),
-    }
-}
-
-fn group(text: &str, groups: &str) -> Result<Group, (String, Option<String>)> {
-    let named = groups.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(text)).then(|| fields.nth(1)?.parse().ok()).flatten()
-    });
-    match named.or_else(|| text.parse().ok()) {
-        Some(gid) => Ok(Group { name: text.to_owned(), gid }),
-        None => Err((format!("there is no group {text}"), None)),
-    }
+/// Whether there is such a user is not known.
+pub fn local_user(name: &str) -> Result<Option<User>, Failed> {
+    Ok(accounts::user_named(name)?.map(User::from))
 }
 
 /// The permissions of a socket: octal digits.
@@ -141,36 +152,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_accounts_that_cannot_be_read_is_named() {
-        assert_eq!(unreadable("/etc/passwd"), None);
-        let (why, help) = unreadable("/nonexistent/passwd").unwrap();
-        assert!(why.starts_with("read /nonexistent/passwd: No such file") && help.is_some(), "{why}");
-    }
-
-    const PASSWD: &str =
-        "root:x:0:0:root:/root:/bin/sh\nbad line\nvmail:x:150:8:Mail:/var/vmail:/bin/false\n";
-
-    #[test]
-    fn a_user_has_a_name_or_a_number() {
-        let vmail = user("vmail", PASSWD).unwrap();
-        assert_eq!((vmail.uid, vmail.gid, &*vmail.home.to_string_lossy()), (150, 8, "/var/vmail"));
-        let by_number = user("150", PASSWD).unwrap();
-        assert_eq!((by_number.uid, by_number.gid), (150, 8));
-        assert_eq!(user("4711", PASSWD).unwrap().gid, 4711);
-        assert!(user("nobody", PASSWD).is_err() && user("", PASSWD).is_err() && user("-1", PASSWD).is_err());
+    fn a_look_up_that_failed_is_no_missing_user() {
+        let (why, help) = unknown(&Failed::File("read /etc/passwd: No such file".to_owned()));
+        assert!(why.starts_with("read /etc/passwd: ") && help.unwrap().starts_with("restart"), "{why}");
+        let (why, help) = unknown(&Failed::Service("no answer".to_owned()));
+        assert!(why == "no answer" && help.unwrap().contains("getent"), "{why}");
     }
 
     #[test]
-    fn a_users_groups_are_those_that_name_it() {
-        let all = "root:x:0:\nmail:x:8:bob,postrider\nbad line\nbobs:x:9:bobby\ntls:x:10:postrider\n";
-        assert_eq!(groups_naming(all, "postrider"), [8, 10]);
-        assert!(groups_naming(all, "nobody").is_empty());
+    fn what_was_found_stays_found_while_its_service_does_not_answer() {
+        let (found, failed) = (FoundBefore::<u32>::new(), || Err(Failed::Service("no answer".to_owned())));
+        assert_eq!(found.or_before("joe", failed()), failed());
+        assert_eq!(found.or_before("joe", Ok(Some(7))), Ok(Some(7)));
+        assert_eq!(found.or_before("joe", failed()), Ok(Some(7)));
+        assert_eq!(found.or_before("ann", failed()), failed());
+        assert_eq!(found.or_before("joe", Ok(None)), Ok(None));
     }
 
     #[test]
-    fn a_group_has_a_name_or_a_number() {
-        let groups = "root:x:0:\nmail:x:8:joe,ann\n";
-        assert_eq!((group("mail", groups).unwrap().gid, group("77", groups).unwrap().gid), (8, 77));
-        assert!(group("users", groups).is_err());
+    fn a_user_and_a_group_have_a_name_or_a_number() {
+        let root = known_user("root").unwrap();
+        assert_eq!((root.uid, root.gid, &*root.home.to_string_lossy()), (0, 0, "/root"));
+        assert_eq!(known_user("0").unwrap(), User { name: "0".to_owned(), ..root });
+        assert_eq!(known_user("4711").unwrap().gid, 4711);
+        for text in ["there.is.no.such.user", "", "-1", "+1"] {
+            assert!(known_user(text).is_err() && known_group(text).is_err(), "{text}");
+        }
+        assert_eq!((known_group("root").unwrap().gid, known_group("77").unwrap().gid), (0, 77));
     }
 }

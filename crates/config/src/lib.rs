@@ -59,7 +59,7 @@ pub use smtp::{LoosePaths, server::BareLf};
 pub use spool::Placement;
 
 pub use self::history::History;
-pub use account::{Group, SocketMode, User, groups_of, local_user, user_by_name};
+pub use account::{Group, SocketMode, User, local_user};
 pub use acme::{Acme, AcmeChallenge, AcmeDirectory, CertificateName, acme_key};
 pub use choice::{
     Backend, Durability, EhloKeyword, ForClients, LogFormat, RouteDurability, RouteTls, SandboxMode,

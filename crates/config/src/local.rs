@@ -58,13 +58,13 @@ section! {
         /// of routes, too. If a link leads to a directory outside these paths, add that directory to
         /// `process.extra_paths`.
         follow_symlinks: bool = "false",
-        /// Local parts that exist, and maps of them. In a map, `joe@example.com` is looked up first, then `joe`, both
-        /// also without a detail (`addresses.separator`). Mail from clients for other local parts is rejected with 550
-        /// 5.1.1, and mail from local programs for them is returned, if it would go to a Maildir. The list applies to all
-        /// local domains, including those that a `[[route]]` sends elsewhere, whether or not it has `verify`; for users of one
-        /// domain, write `joe@example.com` in a map. Postmaster always exists: if `users` does not name it, its mail goes
-        /// to the address in `postmaster`, as does mail from local programs to `root`. Without this key, every local part
-        /// exists.
+        /// Local parts that exist, and maps of them; `accounts:nss` has the users of this machine. In a map,
+        /// `joe@example.com` is looked up first, then `joe`, both also without a detail (`addresses.separator`). Mail from
+        /// clients for other local parts is rejected with 550 5.1.1, and mail from local programs for them is returned, if
+        /// it would go to a Maildir. The list applies to all local domains, including those that a `[[route]]` sends
+        /// elsewhere, whether or not it has `verify`; for users of one domain, write `joe@example.com` in a map. Postmaster
+        /// always exists: if `users` does not name it, its mail goes to the address in `postmaster`, as does mail from
+        /// local programs to `root`. Without this key, every local part exists.
         users: Option<Vec<OrMap<Word>>> = "",
     }
 }

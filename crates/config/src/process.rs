@@ -11,10 +11,10 @@ section! {
     /// The daemon's process: its user, and what it may do. Changes need a restart. docs/operating.md explains what the
     /// daemon does when it starts, and what the sandbox permits.
     pub Process = "process" {
-        /// The user that the daemon becomes, for good, when root starts it: a name in /etc/passwd, or a number. As root
-        /// it only binds its sockets, creates `data_dir` and log files if they are missing, and reads certificates and
-        /// keys. If root starts the daemon without this key, it runs as root and warns about it. Other users cannot
-        /// become another user: if one of them starts the daemon, leave the key out, or name that user.
+        /// The user that the daemon becomes, for good, when root starts it: a name, or a number. As root it only binds its
+        /// sockets, creates `data_dir` and log files if they are missing, and reads certificates and keys. If root starts
+        /// the daemon without this key, it runs as root and warns about it. Other users cannot become another user: if one
+        /// of them starts the daemon, leave the key out, or name that user.
         user: Option<User> = "",
         /// The group of the process. Default: the group of `user`, and the groups that have this user as a member.
         group: Option<Group> = "",

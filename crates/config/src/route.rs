@@ -93,7 +93,7 @@ pub enum DeliveryUser {
 text_value!(
     DeliveryUser,
     "a user of this machine",
-    "a name in /etc/passwd, such as \"vmail\", a number in quotes, or \"{local}\"",
+    "the name of a user of this machine, such as \"vmail\", a number in quotes, or \"{local}\"",
     |t, _| match t {
         "{local}" => Ok(DeliveryUser::Recipient),
         name => crate::account::known_user(name).map(DeliveryUser::Fixed),

@@ -294,9 +294,9 @@ section! {
         address: Option<ListenAddress> = "",
         /// The permissions of a Unix socket. Anybody who may write to it may send mail. Default: `0660`.
         mode: Option<SocketMode> = "",
-        /// The owner of a Unix socket: a name in /etc/passwd, or a number. Default: the daemon's user.
+        /// The owner of a Unix socket: a name, or a number. Default: the daemon's user.
         owner: Option<User> = "",
-        /// The group of a Unix socket: a name in /etc/group, or a number. Default: the daemon's group.
+        /// The group of a Unix socket: a name, or a number. Default: the daemon's group.
         group: Option<Group> = "",
         /// The purpose of the listener. `mx` accepts mail for local domains from all clients, and mail for all domains
         /// from clients in `relay.networks` and from clients that have logged in. `relay` accepts mail from
@@ -389,7 +389,7 @@ section! {
         /// Paths of the programs that aliases may start: `["/usr/bin/vacation"]`. There is no shell: the words after the
         /// path are the arguments. Programs are treated like those of `pipe` in `[[route]]`.
         programs: Vec<PathBuf> = "[]",
-        /// The user that runs these programs: a name in /etc/passwd, or a number. Required if the daemon runs as root.
+        /// The user that runs these programs: a name, or a number. Required if the daemon runs as root.
         program_user: Option<User> = "",
         /// Paths of the mbox files that aliases may append to.
         files: Vec<PathBuf> = "[]",
@@ -746,7 +746,7 @@ section! {
     pub Control = "control" {
         /// The socket for operators: root and the daemon's own user.
         socket: PathBuf = "\"{data_dir}/control.sock\"",
-        /// A group whose members may use the operators' socket as well: a name in /etc/group, or a number.
+        /// A group whose members may use the operators' socket as well: a name, or a number.
         group: Option<Group> = "",
         /// The socket through which all users submit mail. Nothing else can be done through it.
         submit_socket: PathBuf = "\"{data_dir}/submit.sock\"",

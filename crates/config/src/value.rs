@@ -447,7 +447,7 @@ text_value!(
 text_value!(
     Reference,
     "a map",
-    "\"text:FILE\", \"aliases:FILE\", \"regex:FILE\", \"cidr:FILE\", \"cdb:FILE\", \"accounts:/etc/passwd\" or \"map:NAME\"",
+    "\"text:FILE\", \"aliases:FILE\", \"regex:FILE\", \"cidr:FILE\", \"cdb:FILE\", \"accounts:/etc/passwd\", \"accounts:nss\" or \"map:NAME\"",
     |t, base| Reference::parse(t, base).map_err(|(label, help)| (label, Some(help))),
     Reference::to_string
 );

@@ -25,7 +25,12 @@ pub fn become_owner_of(dir: &Path) -> Result<(), CliError> {
         return Ok(());
     }
     let name = user_name(owner.uid());
-    take_on(owner.uid(), owner.gid(), name.as_deref()).map_err(|e| {
+    // Sockets of next hops and Maildirs may be open to a group only.
+    let groups = name.as_deref().map_or(Ok(Vec::new()), machine::accounts::groups_of).map_err(|failed| {
+        let (dir, name) = (dir.display(), name.as_deref().unwrap_or_default());
+        CliError::new(Exit::TempFail, format!("find the groups of {name}, the owner of {dir}: {failed}"))
+    })?;
+    take_on(owner.uid(), owner.gid(), &groups).map_err(|e| {
         let (dir, name) = (dir.display(), name.unwrap_or_else(|| format!("#{}", owner.uid())));
         let text =
             format!("become {name}, the owner of {dir}: {e}: write `runuser -u {name} -- postrider …`");
@@ -33,12 +38,8 @@ pub fn become_owner_of(dir: &Path) -> Result<(), CliError> {
     })
 }
 
-fn take_on(uid: u32, gid: u32, name: Option<&str>) -> io::Result<()> {
-    let mut groups = vec![Gid::from_raw(gid)];
-    if let Some(name) = name {
-        // Sockets of next hops and Maildirs may be open to a group only.
-        groups.extend(config::groups_of(name).into_iter().map(Gid::from_raw));
-    }
+fn take_on(uid: u32, gid: u32, more: &[u32]) -> io::Result<()> {
+    let groups: Vec<Gid> = std::iter::once(&gid).chain(more).copied().map(Gid::from_raw).collect();
     set_thread_groups(&groups)?;
     let (uid, gid) = (Uid::from_raw(uid), groups[0]);
     set_thread_res_gid(gid, gid, gid)?;

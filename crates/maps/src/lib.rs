@@ -8,6 +8,7 @@
 //!
 //! Read first: [`Map`] and [`Maps`].
 
+mod accounts;
 pub mod aliases;
 mod cache;
 pub mod cdb;
@@ -30,6 +31,7 @@ mod table;
 pub mod text;
 mod width;
 
+pub use accounts::Accounts;
 pub use cache::Cached;
 pub use connection::{Connection, Stream};
 pub use fault::FileFault;

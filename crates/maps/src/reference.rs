@@ -47,10 +47,14 @@ pub enum Reference {
     File(Kind, PathBuf),
     /// `map:NAME`: a `[map.NAME]` of the configuration.
     Named(Box<str>),
+    /// `accounts:nss`: the users of this machine by all services of `/etc/nsswitch.conf`.
+    Accounts,
 }
 
+/// In place of a file of accounts.
+const NSS: &str = "nss";
 /// Advice for a text that is no reference.
-const HELP: &str = "write \"text:FILE\", \"aliases:FILE\", \"regex:FILE\", \"cidr:FILE\", \"cdb:FILE\", \"accounts:/etc/passwd\" or \"map:NAME\"";
+const HELP: &str = "write \"text:FILE\", \"aliases:FILE\", \"regex:FILE\", \"cidr:FILE\", \"cdb:FILE\", \"accounts:/etc/passwd\", \"accounts:nss\" or \"map:NAME\"";
 
 impl Reference {
     /// Returns whether the text has the form of a reference, right or wrong: host names and local parts have no colon
@@ -68,6 +72,9 @@ impl Reference {
         let Some((word, rest)) = text.split_once(':') else {
             return Err(("not a reference to a map".to_owned(), HELP.to_owned()));
         };
+        if (word, rest) == ("accounts", NSS) {
+            return Ok(Self::Accounts);
+        }
         if word == "map" {
             return if is_name(rest) {
                 Ok(Self::Named(rest.into()))
@@ -84,7 +91,8 @@ impl Reference {
                     )
                 }
                 "passwd" | "unix" => {
-                    "write \"accounts:/etc/passwd\" for the users of this machine".to_owned()
+                    "write \"accounts:nss\" for the users of this machine, or \"accounts:/etc/passwd\" for those of the file"
+                        .to_owned()
                 }
                 "pcre" | "regexp" => format!("write \"regex:{rest}\""),
                 "socketmap" => {
@@ -115,7 +123,7 @@ impl Reference {
     /// Returns the name behind `map:`; `None` for files.
     pub fn name(&self) -> Option<&str> {
         match self {
-            Self::File(..) => None,
+            Self::File(..) | Self::Accounts => None,
             Self::Named(name) => Some(name),
         }
     }
@@ -132,6 +140,7 @@ impl fmt::Display for Reference {
         match self {
             Self::File(kind, path) => write!(f, "{}:{}", kind.as_str(), path.display()),
             Self::Named(name) => write!(f, "map:{name}"),
+            Self::Accounts => write!(f, "accounts:{NSS}"),
         }
     }
 }
@@ -170,6 +179,8 @@ mod tests {
             ("aliases:/etc/aliases", "aliases:/etc/aliases"),
             ("regex:a b", "regex:/etc/postrider/a b"),
             ("map:users", "map:users"),
+            ("accounts:passwd", "accounts:/etc/postrider/passwd"),
+            ("accounts:nss", "accounts:nss"),
         ] {
             let read = Reference::parse(text, base).unwrap();
             assert_eq!(read.to_string(), shown);

@@ -1,7 +1,7 @@
 //! All maps of a configuration.
 
 use crate::{
-    Cached, FileMap, Looked, LookupError, Map,
+    Accounts, Cached, FileMap, Looked, LookupError, Map,
     aliases::{Included, Unpermitted},
     reference::{NamedMap, Reference},
     servers,
@@ -21,6 +21,8 @@ use std::{
 pub struct Maps {
     files: HashMap<Reference, FileMap>,
     named: HashMap<Box<str>, (NamedMap, Arc<dyn Map>)>,
+    /// The users of this machine.
+    accounts: Arc<Accounts>,
     /// Maps that the program makes itself.
     own: HashMap<Box<str>, Arc<dyn Map>>,
     /// Empty: nobody looks.
@@ -114,7 +116,8 @@ impl Maps {
         named: &[NamedMap],
         old: Option<&Self>,
     ) -> Self {
-        let mut maps = Self::default();
+        let accounts = old.map(|old| old.accounts.clone()).unwrap_or_default();
+        let mut maps = Self { accounts, ..Self::default() };
         for reference in references {
             let Reference::File(kind, path) = reference else { continue };
             let purpose = purposes.of(reference);
@@ -136,6 +139,11 @@ impl Maps {
     /// Adds a map that the program makes, under a name that no configuration has.
     pub fn add(&mut self, name: &str, map: Arc<dyn Map>) {
         self.own.insert(name.into(), map);
+    }
+
+    /// Returns the users of this machine.
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
     }
 
     /// Reads all files that have changed, and returns the faults of those that cannot be used. Waits for the disk.
@@ -189,6 +197,7 @@ impl Maps {
     fn map(&self, reference: &Reference) -> Result<&dyn Map, LookupError> {
         let map: Option<&dyn Map> = match reference {
             Reference::File(..) => self.files.get(reference).map(|map| map as &dyn Map),
+            Reference::Accounts => Some(&*self.accounts),
             Reference::Named(name) => match self.named.get(name) {
                 Some((_, map)) => Some(&**map),
                 None => self.own.get(name).map(|map| &**map),

@@ -1,6 +1,7 @@
 //! The change from root to the user of the daemon, for good.
 
 use config::{Group, User};
+use machine::accounts::groups_of;
 use rustix::{
     io::Errno,
     process::{geteuid, getuid},
@@ -25,13 +26,24 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Returns the user with this group, or with its own, and with the groups that name it.
-    pub fn of(user: &User, group: Option<&Group>) -> Self {
-        let gid = group.map_or(user.gid, |group| group.gid);
-        let mut groups = config::groups_of(&user.name);
+    /// Returns the user with this group, or with its own, and with the groups that have it as a member.
+    ///
+    /// # Errors
+    /// The groups cannot be found out now, in words.
+    pub fn of(user: &User, group: Option<&Group>) -> Result<Self, String> {
+        Self::with_gid(&user.name, user.uid, group.map_or(user.gid, |group| group.gid))
+    }
+
+    /// Returns the user with this group, and with the groups that have it as a member.
+    ///
+    /// # Errors
+    /// As [`Identity::of`].
+    pub fn with_gid(user: &str, uid: u32, gid: u32) -> Result<Self, String> {
+        let mut groups =
+            groups_of(user).map_err(|failed| format!("find the groups of the user {user}: {failed}"))?;
         groups.retain(|one| *one != gid);
         groups.insert(0, gid);
-        Self { name: user.name.as_str().into(), uid: user.uid, gid, groups }
+        Ok(Self { name: user.into(), uid, gid, groups })
     }
 }
 

@@ -457,8 +457,8 @@ fn confine(folder: &Path, user: &str) {
     if stays_root {
         sandbox::forbid_new_privileges().unwrap();
     } else if rustix::process::geteuid().is_root() {
-        let nobody = config::user_by_name(user).expect("the machine has the user nobody");
-        become_user(&Identity::of(&nobody, None)).unwrap();
+        let nobody = config::local_user(user).unwrap().expect("the machine has the user nobody");
+        become_user(&Identity::of(&nobody, None).unwrap()).unwrap();
     } else {
         println!("SKIPPED: only root can become another user; the other attempts are made");
     }

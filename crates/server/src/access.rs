@@ -7,6 +7,7 @@ mod boxes;
 
 use crate::site_files::{FileUse, site_files};
 use config::Settings;
+use machine::accounts;
 use mail::AliasTarget;
 use rustix::{
     fs::{Access, access},
@@ -128,7 +129,7 @@ pub fn target_fault(target: &AliasTarget) -> Option<String> {
 /// Asks for these needs as the user of the daemon, and for the places of mailboxes.
 fn ask(settings: &Settings, needs: Vec<Needed>) -> Result<Checked, String> {
     let count = needs.len();
-    let (user, mut faults) = match asker(settings) {
+    let (user, mut faults) = match asker(settings)? {
         Asker::Root => return Ok(Checked::Root),
         Asker::Unreachable(user) => return Ok(Checked::NeedsRoot(user)),
         Asker::Other { identity, starts_as_root } => {
@@ -148,13 +149,13 @@ fn ask(settings: &Settings, needs: Vec<Needed>) -> Result<Checked, String> {
 
 /// Returns whether the daemon has another user than this process, as whom root can ask.
 pub fn is_other_user(settings: &Settings) -> bool {
-    matches!(asker(settings), Asker::Other { .. })
+    matches!(asker(settings), Ok(Asker::Other { .. }))
 }
 
 /// Returns the user that starts the daemon: another one than this process, if a service starts it as the owner of its data.
 pub fn starter(settings: &Settings) -> Uid {
     match asker(settings) {
-        Asker::Other { identity, starts_as_root: false } => Uid::from_raw(identity.uid),
+        Ok(Asker::Other { identity, starts_as_root: false }) => Uid::from_raw(identity.uid),
         _ => geteuid(),
     }
 }
@@ -179,34 +180,43 @@ enum Asker {
 }
 
 /// Returns the user of the configuration, or else the owner of the data: a service may start the daemon as another user.
-fn asker(settings: &Settings) -> Asker {
+///
+/// # Errors
+/// The groups of that user cannot be found out now, in words.
+fn asker(settings: &Settings) -> Result<Asker, String> {
     let (own, process) = (geteuid(), &settings.process);
     if let Some(user) = &process.user {
-        return if user.uid == own.as_raw() {
+        return Ok(if user.uid == own.as_raw() {
             Asker::Own
         } else if own.is_root() {
-            let identity = Identity::of(user, process.group.as_ref());
+            let identity = Identity::of(user, process.group.as_ref())?;
             Asker::Other { identity, starts_as_root: true }
         } else {
             Asker::Unreachable(user.name.clone())
-        };
+        });
     }
     let owner = settings.data_dir.metadata().ok().filter(|owner| owner.uid() != own.as_raw());
-    match owner {
+    Ok(match owner {
         None if own.is_root() => Asker::Root,
         None => Asker::Own,
         Some(owner) => {
             let known = user_name(owner.uid());
             let name = known.clone().unwrap_or_else(|| format!("#{}", owner.uid()));
             if !own.is_root() {
-                return Asker::Unreachable(name);
+                return Ok(Asker::Unreachable(name));
             }
-            let mut groups = vec![owner.gid()];
-            groups.extend(known.iter().flat_map(|name| config::groups_of(name)));
-            let identity = Identity { name: name.into(), uid: owner.uid(), gid: owner.gid(), groups };
+            let identity = match known {
+                Some(name) => Identity::with_gid(&name, owner.uid(), owner.gid())?,
+                None => Identity {
+                    name: name.into(),
+                    uid: owner.uid(),
+                    gid: owner.gid(),
+                    groups: vec![owner.gid()],
+                },
+            };
             Asker::Other { identity, starts_as_root: false }
         }
-    }
+    })
 }
 
 /// Asks from a thread of another user. Only that thread changes; it ends with its question.
@@ -442,7 +452,7 @@ fn described(path: &Path) -> String {
 
 /// Returns the name of the own group of a user, for advice.
 fn group_of(user: &str) -> String {
-    let known = config::user_by_name(user);
+    let known = config::local_user(user).ok().flatten();
     known.and_then(|user| group_name(user.gid)).unwrap_or_else(|| format!("GROUP_OF_{user}"))
 }
 
@@ -452,12 +462,7 @@ fn is_shared(group: &str) -> bool {
 }
 
 fn group_name(gid: u32) -> Option<String> {
-    let all = fs::read_to_string("/etc/group").ok()?;
-    all.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(gid)).then(|| name.to_owned())
-    })
+    accounts::group_numbered(gid).ok().flatten().map(|group| group.name)
 }
 
 #[cfg(test)]

@@ -19,7 +19,10 @@ const WARNINGS_MAX: usize = 10;
 /// Returns the aliases whose mail is refused or waits for ever, and their members without a mailbox here, as far as files alone say
 /// it: servers are not asked.
 pub(crate) fn warnings(settings: &Settings) -> Vec<(Reference, FileFault)> {
-    if settings.map_references().any(|(_, reference)| matches!(reference, Reference::Named(_))) {
+    if settings
+        .map_references()
+        .any(|(_, reference)| matches!(reference, Reference::Named(_) | Reference::Accounts))
+    {
         return Vec::new();
     }
     settings.addresses.aliases.iter().flat_map(|reference| of_file(settings, reference)).collect()

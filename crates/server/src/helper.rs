@@ -5,7 +5,9 @@ use super::sockets;
 use accept::ForwardFiles;
 use config::{DeliverAs, DeliveryUser, Group, ListenAt, Settings, Target, User};
 use delivery::helper::{FileRoute, Helper, Permitted, RouteUser};
+use machine::accounts::{self, Failed, Question};
 use mail::{Answer, NextHop, RunAs};
+use maps::Reference;
 use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
     process::{Uid, geteuid},
@@ -84,13 +86,26 @@ impl HelperProcess {
     }
 }
 
+/// From now on this process may run no program. What `/etc/passwd` and `/etc/group` do not have, the helper asks.
+pub fn ask_accounts(helper: Option<&HelperProcess>) {
+    let helper = helper.map(HelperProcess::helper);
+    accounts::ask_through(Some(Arc::new(move |question: &Question| match &helper {
+        Some(helper) => helper.account(question),
+        None => {
+            let text =
+                "only /etc/passwd and /etc/group can be read without a delivery helper: restart the daemon";
+            Err(Failed::Service(text.to_owned()))
+        }
+    })));
+}
+
 /// Has the helper read the `.forward` files of users.
 pub struct Forwards(pub Arc<Helper>);
 
 impl ForwardFiles for Forwards {
     fn read<'a>(&'a self, user: &'a str) -> Answer<'a, Result<Option<String>, String>> {
-        // Only the names of people are asked for: what has an `@`, or is long, is none.
-        if user.len() > 32 || user.contains('@') {
+        // Only the names of people are asked for: what has an `@` is none.
+        if user.contains('@') || !accounts::is_name(user) {
             return Answer::Ready(Ok(None));
         }
         Answer::later(self.0.forward(user))
@@ -119,6 +134,7 @@ pub fn is_needed(settings: &Settings) -> bool {
     settings.acme.hook.is_some()
         || !settings.addresses.programs.is_empty()
         || settings.addresses.forward
+        || settings.map_references().any(|(_, reference)| *reference == Reference::Accounts)
         || settings.routes.iter().any(needs)
 }
 
@@ -147,7 +163,10 @@ pub fn permitted(settings: &Settings) -> Permitted {
         separator: addresses.separator.0,
         may_deliver_as: Box::new(move |uid| process.may_deliver_as(uid)),
         has_mailbox: Box::new(move |uid| recipients.has_mailbox(uid)),
-        user_by_name: |name| config::user_by_name(name).map(|user| run_as(&user, None)),
+        user_by_name: |name| match config::local_user(name) {
+            Ok(user) => Ok(user.map(|user| run_as(&user, None))),
+            Err(failed) => Err(failed.to_string()),
+        },
         listen: Box::new(move |address| {
             if !listeners.contains(&address) {
                 return Err(format!(

@@ -15,6 +15,7 @@ use control::{
 };
 use engine::{Command, Engine, LastOutcome};
 use inbound::Draft;
+use machine::accounts;
 use mail::{ChunkId, QueueId, ReceivedContent, SharedMessage, UnixMillis};
 use queue::{CancelAs, CommandResult, JobView, MessageView};
 use report::RecipientCounters;
@@ -372,11 +373,11 @@ impl Daemon {
     }
 }
 
-/// Returns the name of a user, or its number.
+/// Returns the name of a user, or its number: of a user from a directory, too, whose answer the daemon's thread would wait for.
 fn user_of(uid: u32) -> String {
     // A daemon that stays root cannot read a new /etc/passwd: see docs/operating/sandbox.md.
-    let fixed = (uid == 0).then(|| "root".to_owned());
-    fixed.or_else(|| submission::sendmail::user_name(uid)).unwrap_or_else(|| format!("uid-{uid}"))
+    let known = accounts::user_numbered_in_file(uid).ok().flatten().map(|user| user.name);
+    known.unwrap_or_else(|| if uid == 0 { "root".to_owned() } else { format!("uid-{uid}") })
 }
 
 /// An action of a user on one message, in the engine's terms.

@@ -103,7 +103,10 @@ impl Process {
     pub(super) fn new(settings: &Settings) -> Result<Self, Failed> {
         let (own, wanted) = (geteuid(), &settings.process.user);
         let identity = match wanted {
-            Some(user) if own.is_root() => Some(Identity::of(user, settings.process.group.as_ref())),
+            Some(user) if own.is_root() => {
+                let identity = Identity::of(user, settings.process.group.as_ref());
+                Some(identity.map_err(|text| (text, Exit::TempFail))?)
+            }
             Some(user) if user.uid != own.as_raw() => {
                 let text = format!(
                     "become {user} (`process.user`): only root can become another user; start the daemon as root or as \

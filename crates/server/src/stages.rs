@@ -11,7 +11,7 @@ use crate::{
     driver::Driver,
     engine_setup::EngineSetup,
     expansions,
-    helper::HelperProcess,
+    helper::{self, HelperProcess},
     metrics_server::{self, MetricsSocket},
     process::Process,
     sockets::Inherited,
@@ -115,6 +115,7 @@ impl Bound {
     /// The user or the sandbox is refused, or a log cannot be opened.
     pub(super) fn confine(mut self, workers: &mut Workers) -> Result<Confined, Problem> {
         self.process.confine(&self.settings, self.source.as_deref())?;
+        helper::ask_accounts(self.helper.as_ref());
         let (metrics, delivery_log) = open_events(&self.settings, self.viewer.take())?;
         let count = self.settings.workers.worker_threads;
         workers.start_others(count).map_err(|e| format!("start the workers: {e}"))?;

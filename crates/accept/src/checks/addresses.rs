@@ -6,6 +6,7 @@ use super::targets;
 use crate::{
     check::{Check, Rules, View},
     decisions::Decisions,
+    mailboxes::Refused,
     memory::CheckMemory,
     own_address, routes,
 };
@@ -31,7 +32,7 @@ impl Check for Addresses {
 
     fn check<'a>(&'a self, _: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
         match (view.rules.expansion, view.recipient, view.envelope) {
-            (None, Some(recipient), _) => Answer::Ready(judge(&view, recipient)),
+            (None, Some(recipient), _) => judge(view, recipient),
             (Some(expansion), Some(recipient), _) => {
                 Answer::later(expanded::recipient(expansion, view, recipient))
             }
@@ -71,8 +72,8 @@ pub(super) async fn is_ours_by_maps(view: &View<'_>) -> bool {
     expansion.is_local(&mailbox.domain().key()).await.unwrap_or(false)
 }
 
-/// Judges a recipient where nothing has to be looked up.
-fn judge(view: &View<'_>, recipient: &Recipient) -> Verdict {
+/// Judges a recipient where no map has to be asked.
+fn judge<'a>(view: View<'a>, recipient: &'a Recipient) -> Answer<'a, Verdict> {
     let Rules { settings, policy, .. } = view.rules;
     let (client, connected_to) = match &view.facts.source {
         Source::Smtp { peer, local, .. } => (Some(peer.ip()), Some(local.ip())),
@@ -81,7 +82,7 @@ fn judge(view: &View<'_>, recipient: &Recipient) -> Verdict {
     let own = own_address::resolve(&recipient.path, settings, connected_to);
     let path = own.as_ref().unwrap_or(&recipient.path);
     if let Err(reply) = policy.recipient(view.facts, path) {
-        return Verdict::Reject(reply);
+        return Answer::Ready(Verdict::Reject(reply));
     }
     // Programs on this machine write to root as well.
     let is_for_postmaster =
@@ -89,15 +90,20 @@ fn judge(view: &View<'_>, recipient: &Recipient) -> Verdict {
     let path = if is_for_postmaster { Some(ForwardPath::Mailbox(settings.postmaster.clone())) } else { own };
     let last = path.as_ref().unwrap_or(&recipient.path);
     // Where maps decide on routes, the next check says it when they have answered.
-    if (client.is_some() || is_for_postmaster)
-        && !view.rules.routes.ask_maps()
-        && let Err(reply) = view.mailboxes().check(last, None)
-    {
-        let kept =
-            last_resort(recipient, settings).filter(|_| is_postmaster(last, view) || is_for_postmaster);
-        return kept.map_or(Verdict::Reject(reply), |kept| Verdict::Redirect(vec![kept]));
-    }
-    path.map_or(Verdict::Pass, |path| Verdict::Redirect(vec![Recipient { path, ..recipient.clone() }]))
+    let is_checked = (client.is_some() || is_for_postmaster) && !view.rules.routes.ask_maps();
+    let checked = if is_checked { view.mailboxes().check(last, None) } else { Answer::Ready(Ok(())) };
+    checked.map(move |checked| {
+        let last = path.as_ref().unwrap_or(&recipient.path);
+        match checked {
+            Ok(()) => path.map_or(Verdict::Pass, |path| {
+                Verdict::Redirect(vec![Recipient { path, ..recipient.clone() }])
+            }),
+            Err(Refused::Unknown(error)) => targets::failed(&view, recipient, &error),
+            Err(Refused::Address(reply)) => last_resort(recipient, settings)
+                .filter(|_| is_for_postmaster || is_postmaster(last, &view))
+                .map_or(Verdict::Reject(reply), |kept| Verdict::Redirect(vec![kept])),
+        }
+    })
 }
 
 /// Returns whether this is a postmaster's address.

@@ -2,6 +2,7 @@
 
 use crate::{
     check::{Check, LOOKUP_FAILED, REPORT_RETRIES, View},
+    mailboxes::Refused,
     memory::CheckMemory,
 };
 use config::{Route, Target};
@@ -74,11 +75,12 @@ impl Check for MapsChooseRoute {
                 return refused;
             }
             // With maps of addresses, the expansion has asked.
-            if matches!(view.facts.source, Source::Smtp { .. })
-                && view.rules.expansion.is_none()
-                && let Err(reply) = view.mailboxes().check(&chosen.path, chosen.target())
-            {
-                return Verdict::Reject(reply);
+            if matches!(view.facts.source, Source::Smtp { .. }) && view.rules.expansion.is_none() {
+                match view.mailboxes().check(&chosen.path, chosen.target()).wait().await {
+                    Ok(()) => {}
+                    Err(Refused::Address(reply)) => return Verdict::Reject(reply),
+                    Err(Refused::Unknown(error)) => return failed(&view, &chosen, &error),
+                }
             }
             if chosen == *recipient { Verdict::Pass } else { Verdict::Redirect(vec![chosen]) }
         })
@@ -124,7 +126,7 @@ fn sender<'a>(view: &View<'a>) -> Option<&'a ReversePath> {
     view.envelope.map(|envelope| &envelope.reverse_path)
 }
 
-fn failed(view: &View<'_>, recipient: &Recipient, error: &LookupError) -> Verdict {
-    view.failed("route", &format_args!("choose the route of {}: {error}", recipient.path));
+pub(super) fn failed(view: &View<'_>, recipient: &Recipient, error: &LookupError) -> Verdict {
+    view.failed("route", &format_args!("find where mail for {} goes: {error}", recipient.path));
     Verdict::Defer(LOOKUP_FAILED)
 }

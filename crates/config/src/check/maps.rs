@@ -15,7 +15,9 @@ impl Check<'_, '_> {
                 self.is_defined(s, key, name);
             }
             let label = match reference {
-                Reference::Named(_) | Reference::File(Kind::Cdb, _) => "has to be waited for",
+                Reference::Named(_) | Reference::Accounts | Reference::File(Kind::Cdb, _) => {
+                    "has to be waited for"
+                }
                 // Nobody can say how many clients a pattern matches.
                 Reference::File(Kind::Regex, _) => "has no networks",
                 Reference::File(..) => "",

@@ -55,11 +55,11 @@ section! {
         /// (mboxrd). If a message cannot be written, the file is truncated to its previous length, and the mail is
         /// deferred.
         mbox: Option<MaildirTemplate> = "",
-        /// With `maildir` and `mbox`: the user as whom files are written, a name in /etc/passwd or a number, or `{local}`
-        /// for the user of the machine that the recipient names. Needs a daemon that root has started, with
-        /// `process.user`: a helper that keeps the right to become other users writes the mail, after checks. It follows
-        /// no symbolic links at all, and refuses root, users below `process.min_uid`, and files with hard links. Without
-        /// this key, the daemon writes as itself. The program of `pipe` has its own `user`.
+        /// With `maildir` and `mbox`: the user as whom files are written, a name or a number, or `{local}` for the user of
+        /// the machine that the recipient names. Needs a daemon that root has started, with `process.user`: a helper that
+        /// keeps the right to become other users writes the mail, after checks. It follows no symbolic links at all, and
+        /// refuses root, users below `process.min_uid`, and files with hard links. Without this key, the daemon writes as
+        /// itself. The program of `pipe` has its own `user`.
         user: Option<DeliveryUser> = "",
         /// The group for `user`. Default: the user's own group. For files in /var/mail, use `mail`.
         group: Option<Group> = "",

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::recipient_permits::PermitLimits;
 use bytes::Bytes;
+use machine::accounts::{Failed, Looked, Question};
 use mail::{Enhanced, Outcome};
 use serde::Serialize;
 use std::{
@@ -33,6 +34,8 @@ const PROGRAMS: (usize, usize) = (64, PermitLimits::PROGRAMS.max);
 const FILES: (usize, usize) = (32, PermitLimits::FILES.max);
 /// Files `.forward` that are read at a time: each costs a process, and strangers choose the names.
 const FORWARDS_MAX: usize = 8;
+/// Time for a question about an account: `getent` has a limit of its own, for each service.
+const ACCOUNT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time to read the configuration again.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -172,6 +175,27 @@ impl Helper {
         let _permit = self.forwards.acquire().await.map_err(|error| error.to_string())?;
         let answer = self.ask(&ToHelper::Forward(user.to_owned())).await?;
         serde_json::from_slice(&answer).map_err(|e| format!("ask the delivery helper: {e}"))?
+    }
+
+    /// Asks about an account that this process does not find in the files. Blocks.
+    ///
+    /// # Errors
+    /// A service or the helper does not answer.
+    pub fn account(&self, question: &Question) -> Looked<String> {
+        let failed = |e: io::Error| Failed::Service(format!("ask the delivery helper: {e}"));
+        let (mut here, there) = UnixStream::pair().map_err(failed)?;
+        send_to(&self.socket, &ToHelper::Account(question.clone()), &[there.as_fd()]).map_err(failed)?;
+        drop(there);
+        here.set_read_timeout(Some(ACCOUNT_TIMEOUT)).map_err(failed)?;
+        let mut answer = Vec::new();
+        here.read_to_end(&mut answer).map_err(failed)?;
+        if answer.is_empty() {
+            let ended = "the delivery helper has ended; it starts again by itself";
+            return Err(Failed::Service(ended.to_owned()));
+        }
+        let answer: Result<Option<String>, String> =
+            serde_json::from_slice(&answer).map_err(|e| failed(e.into()))?;
+        answer.map_err(Failed::Service)
     }
 
     /// Sends a request, and returns the whole answer.

@@ -18,6 +18,8 @@ pub(super) enum ToHelper {
     Hook(Vec<String>),
     /// The content of `.forward` of the user with this name.
     Forward(String),
+    /// A question about an account that the daemon does not find in the files, or cannot read any more.
+    Account(machine::accounts::Question),
 }
 
 /// What the supervisor tells the daemon about the helper.

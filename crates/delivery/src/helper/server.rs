@@ -11,6 +11,7 @@ use crate::{
     pipe,
 };
 use bytes::Bytes;
+use machine::accounts;
 use mail::{Argument, Enhanced, NextHop, Outcome, Program, RunAs};
 use rewrite::Separator;
 use rustix::{
@@ -91,8 +92,8 @@ pub struct Permitted {
     pub may_deliver_as: Box<dyn Fn(u32) -> bool + Send + Sync>,
     /// Says whether the account with this number has a mailbox, where recipients name their users.
     pub has_mailbox: Box<dyn Fn(u32) -> bool + Send + Sync>,
-    /// Finds a user of this machine.
-    pub user_by_name: fn(&str) -> Option<RunAs>,
+    /// Finds a user of this machine; an error if whether there is one is not known. Blocks.
+    pub user_by_name: fn(&str) -> Result<Option<RunAs>, String>,
     /// Opens a socket that listens at an address of the configuration; the reason why not, in words.
     pub listen: Box<dyn Fn(SocketAddr) -> Result<TcpListener, String> + Send + Sync>,
     /// Command line of the process that writes files: it runs as the user.
@@ -157,6 +158,15 @@ pub async fn serve(socket: OwnedFd, load: impl Fn() -> Result<Permitted, String>
                 tokio::spawn(async move {
                     let read = current.forward(&user).await;
                     write_reply(reply, &serde_json::to_vec(&read).unwrap_or_default()).await;
+                });
+            }
+            // Anybody on this machine may ask this, and the daemon can ask for no file and as no user by it.
+            Ok(ToHelper::Account(question)) => {
+                tokio::spawn(async move {
+                    let asked = spawn_blocking(move || accounts::look_up(&question)).await;
+                    let answer =
+                        asked.map_err(|e| e.to_string()).and_then(|own| own.map_err(|e| e.to_string()));
+                    write_reply(reply, &serde_json::to_vec(&answer).unwrap_or_default()).await;
                 });
             }
             Err(e) => tracing::error!("a request of the daemon cannot be read: {e}"),
@@ -224,7 +234,7 @@ impl Permitted {
         if !self.forwards {
             return Err("the delivery helper refuses: the configuration does not say `forward`".to_owned());
         }
-        let Some(user) = (self.user_by_name)(name) else { return Ok(None) };
+        let Some(user) = self.user(name).await? else { return Ok(None) };
         let own = geteuid();
         let may_be = if own.is_root() {
             user.uid != 0 && (self.may_deliver_as)(user.uid) && (self.has_mailbox)(user.uid)
@@ -323,7 +333,11 @@ impl Permitted {
                     let text = format!("{}: no such user here", addresses.recipient);
                     Outcome::failed(Enhanced(5, 1, 1), text)
                 };
-                let Some(mut user) = self.recipient(addresses) else { return no_user() };
+                let mut user = match self.recipient(addresses).await {
+                    Ok(Some(user)) => user,
+                    Ok(None) => return no_user(),
+                    Err(why) => return Outcome::deferred(Enhanced(4, 3, 0), format!("find the user: {why}")),
+                };
                 if user.uid != 0 && geteuid().is_root() && !(self.has_mailbox)(user.uid) {
                     return no_user();
                 }
@@ -355,10 +369,17 @@ impl Permitted {
     }
 
     /// Returns the user of this machine that the recipient names.
-    fn recipient(&self, addresses: &CheckedAddresses) -> Option<RunAs> {
-        let local = addresses.recipient.mailbox()?.local_name();
+    async fn recipient(&self, addresses: &CheckedAddresses) -> Result<Option<RunAs>, String> {
+        let Some(mailbox) = addresses.recipient.mailbox() else { return Ok(None) };
+        let local = mailbox.local_name();
         let split = self.separator.and_then(|separator| separator.split(&local));
-        (self.user_by_name)(split.map_or(&*local, |(user, _)| user))
+        self.user(split.map_or(&*local, |(user, _)| user)).await
+    }
+
+    /// Finds a user of this machine without keeping other requests waiting.
+    async fn user(&self, name: &str) -> Result<Option<RunAs>, String> {
+        let (find, name) = (self.user_by_name, name.to_owned());
+        spawn_blocking(move || find(&name)).await.map_err(|e| e.to_string())?
     }
 
     /// Has the message written by the user.
@@ -443,7 +464,11 @@ mod tests {
             separator: Separator::parse("+"),
             may_deliver_as: Box::new(|uid| uid >= 1000),
             has_mailbox: Box::new(|uid| uid >= 1000),
-            user_by_name: |name| (name == "low").then(|| user("low", 7)),
+            user_by_name: |name| match name {
+                "low" => Ok(Some(user("low", 7))),
+                "unsure" => Err("the directory does not answer".to_owned()),
+                _ => Ok(None),
+            },
             listen: Box::new(|_| Err("no such listener".to_owned())),
             writer: vec!["/does/not/exist".into()],
         }
@@ -518,6 +543,10 @@ mod tests {
         let to = |address: &str| request(&json!({ "Maildir": "/m/{local}" }), Some("as user x"), address);
         let outcome = recipient.deliver(&to("stranger@b.test"), content(true)).await;
         assert_eq!(outcome.status, Enhanced(5, 1, 1), "{outcome}");
+        let outcome = recipient.deliver(&to("unsure+x@b.test"), content(true)).await;
+        assert_eq!(outcome.status, Enhanced(4, 3, 0), "{outcome}");
+        let read = recipient.forward("unsure").await;
+        assert_eq!(read, Err("the directory does not answer".to_owned()));
         if geteuid().is_root() {
             let outcome = recipient.deliver(&to("low+x@b.test"), content(true)).await;
             assert_eq!(outcome.status, Enhanced(5, 1, 1), "{outcome}");

@@ -79,25 +79,17 @@ pub(crate) fn fault(connection: &str) -> Option<(String, &'static str)> {
             Some(("passwords must not be in this file".to_owned(), "write secret = \"file:FILE\" below"))
         }
         Ok(config) if config.get_hosts().is_empty() => Some(("`host` is missing".to_owned(), FORM)),
-        Ok(config) if config.get_user().is_none() && own_name().is_none() => Some((
-            "`user` is missing, and the user of this process has no name in /etc/passwd".to_owned(),
-            FORM,
-        )),
+        Ok(config) if config.get_user().is_none() && own_name().is_none() => {
+            Some(("`user` is missing, and the user of this process has no name".to_owned(), FORM))
+        }
         Ok(_) => None,
     }
 }
 
 /// The name of the user of this process, which libpq takes, too, where the connection names no user.
 fn own_name() -> Option<String> {
-    name_in(&std::fs::read_to_string("/etc/passwd").ok()?, rustix::process::geteuid().as_raw())
-}
-
-fn name_in(passwd: &str, uid: u32) -> Option<String> {
-    passwd.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
-    })
+    let own = machine::accounts::user_numbered(rustix::process::geteuid().as_raw());
+    own.ok().flatten().map(|user| user.name)
 }
 
 impl Postgres {
@@ -221,9 +213,6 @@ mod tests {
 
     #[test]
     fn a_connection_without_a_user_takes_the_name_of_the_process() {
-        let passwd = "root:x:0:0:root:/root:/bin/bash\npostrider:x:998:998::/:/bin/false\nbroken\n";
-        assert_eq!(name_in(passwd, 998).as_deref(), Some("postrider"));
-        assert_eq!(name_in(passwd, 5), None);
         if own_name().is_some() {
             assert_eq!(fault("host=/run/postgresql dbname=mail"), None);
         }

@@ -59,24 +59,21 @@ pub(super) fn run(serves: bool, is_writer: bool, explicit: Option<&Path>) -> End
 fn write(input: &OwnedFd) -> Ending {
     match Task::receive(input)? {
         (Task::Write(job), Some(content)) => {
-            let outcome = match confine(&identity(&job.user, job.uid, job.gid), &job) {
-                Ok(()) => job.write(&content),
-                Err(text) => Outcome::deferred(Enhanced(4, 3, 0), text),
-            };
+            let outcome =
+                match Identity::with_gid(&job.user, job.uid, job.gid).and_then(|own| confine(&own, &job)) {
+                    Ok(()) => job.write(&content),
+                    Err(text) => Outcome::deferred(Enhanced(4, 3, 0), text),
+                };
             Job::answer(input, &outcome)?;
         }
         (Task::Write(_), None) => {}
         (Task::Forward(job), _) => {
-            let read = sandbox::become_user(&identity(&job.user, job.uid, job.gid)).and_then(|()| job.read());
+            let own = Identity::with_gid(&job.user, job.uid, job.gid);
+            let read = own.and_then(|own| sandbox::become_user(&own)).and_then(|()| job.read());
             ForwardJob::answer(input, &read)?;
         }
     }
     Ok(Exit::Ok)
-}
-
-fn identity(user: &str, uid: u32, gid: u32) -> Identity {
-    let groups = config::groups_of(user).into_iter().filter(|other| *other != gid);
-    Identity { name: user.into(), uid, gid, groups: std::iter::once(gid).chain(groups).collect() }
 }
 
 /// Becomes the user, who may only write where mail is.

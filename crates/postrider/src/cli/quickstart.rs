@@ -93,7 +93,7 @@ impl Machine {
 
     fn here(folder: &Path) -> Self {
         let is_root = geteuid().is_root();
-        let user = config::user_by_name(USER).map(|user| user.gid);
+        let user = config::local_user(USER).ok().flatten().map(|user| user.gid);
         let data_dir =
             if is_root { PathBuf::from("/var/lib/postrider") } else { folder.join("postrider-data") };
         let existing = |path: &str| Some(PathBuf::from(path)).filter(|path| is_root && path.exists());

@@ -90,7 +90,7 @@ pub(super) fn of_users(settings: &Settings) -> Result<Vec<Fault>, String> {
             continue;
         }
         let (identity, whose) = match &own.user {
-            DeliveryUser::Fixed(user) => (Identity::of(user, own.group.as_ref()), Whose::Own),
+            DeliveryUser::Fixed(user) => (Identity::of(user, own.group.as_ref())?, Whose::Own),
             // What is below the folder is each user's own, and may be missing.
             DeliveryUser::Recipient if !is_made_in(&folder, template) => {
                 if !folder.is_dir() {
