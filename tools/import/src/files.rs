@@ -1,6 +1,10 @@
 //! The machine as a reader of configurations sees it.
 
+use machine::accounts::services_in;
 use std::path::Path;
+
+/// The map of all users of a machine.
+pub(crate) const ALL_USERS: &str = "accounts:nss";
 
 /// Files that a configuration names.
 pub trait Files {
@@ -33,6 +37,19 @@ pub trait Files {
             }
         }
         users
+    }
+
+    /// Returns whether the machine has users whom `/etc/passwd` lacks: `/etc/nsswitch.conf` names SSSD, LDAP or the like.
+    fn has_further_users(&self) -> bool {
+        let switch = self.read(Path::new("/etc/nsswitch.conf")).unwrap_or_default();
+        let services = services_in(&String::from_utf8_lossy(&switch), "passwd");
+        // Every machine has systemd; its users are none who get mail.
+        services.iter().any(|service| service != "systemd")
+    }
+
+    /// Returns the map of all users of the machine.
+    fn user_map(&self) -> &'static str {
+        if self.has_further_users() { ALL_USERS } else { "accounts:/etc/passwd" }
     }
 
     /// Returns what this build of Postrider can do.

@@ -1,6 +1,10 @@
 //! The domains of a server by what becomes of their mail, as keys of `[local]`.
 
-use crate::{Draft, Effect, Report};
+use crate::{Draft, Effect, Files, Report, files::ALL_USERS};
+
+/// Not all domains may have the users of the machine, and the lists of those that have them are files.
+pub(crate) const UNLISTED_USERS: &str = "/etc/nsswitch.conf names services with further users of the machine, who are not listed: add \"accounts:nss\" to \
+     local.users, if all local domains have them";
 
 /// Returns whether a text is the name of a domain, and no address.
 pub(crate) fn is_domain(text: &str) -> bool {
@@ -62,6 +66,19 @@ impl Places {
             }
             is_kept
         });
+    }
+
+    /// Returns the users of the machine, as `local.users` lists them.
+    pub(crate) fn users(&self, files: &dyn Files, report: &mut Report) -> Vec<String> {
+        let mut users = files.users();
+        if files.has_further_users() {
+            if self.has_own_only() {
+                users.push(ALL_USERS.to_owned());
+            } else {
+                report.notes.push(UNLISTED_USERS.to_owned());
+            }
+        }
+        users
     }
 
     fn has_own_only(&self) -> bool {

@@ -237,7 +237,7 @@ fn new_reference(
         "socketmap" => socketmap(table, draft),
         "mysql" | "pgsql" | "sqlite" | "ldap" => server(table, files, draft),
         "tcp" => Err("the tcp protocol is not supported; serve the table by socketmap".to_owned()),
-        "unix" if table.name == "passwd.byname" => Ok("accounts:/etc/passwd".to_owned()),
+        "unix" if table.name == "passwd.byname" => Ok(files.user_map().to_owned()),
         "inline" | "static" => {
             let (kind, text) = match &*table.kind {
                 "static" => ("regex", format!("/^/ {}\n", table.name)),

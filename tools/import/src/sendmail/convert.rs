@@ -450,7 +450,8 @@ impl Converter<'_> {
         if let Some(relay) = &luser {
             self.unknown_users(relay);
         }
-        let users = (has_users && luser.is_none()).then(|| self.files.users());
+        let is_listed = has_users && luser.is_none();
+        let users = is_listed.then(|| self.places.users(self.files, &mut self.report));
         self.places.write(&mut self.draft, users.as_deref(), from);
         self.draft.set("[addresses]", "separator", "+", "the mailer local accepts user+detail");
         if has_users {

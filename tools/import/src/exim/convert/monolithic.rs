@@ -329,7 +329,10 @@ impl Converter<'_> {
         let is_restricted = routers.iter().any(is_local_user);
         self.domains_of_addresses(&routers);
         self.places.settle(&mut self.report, "acl_smtp_rcpt");
-        let users = self.files.users();
+        let users = match is_restricted {
+            true => self.places.users(self.files, &mut self.report),
+            false => Vec::new(),
+        };
         let from = ("local_domains, relay_to_domains", "check_local_user");
         self.places.write(&mut self.draft, is_restricted.then_some(&*users), from);
         let has_details = routers.iter().any(|router| router.option("local_part_suffix").starts_with('+'));

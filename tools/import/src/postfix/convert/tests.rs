@@ -745,6 +745,17 @@ fn local_domains_of_a_map_have_a_route_and_the_accounts_of_the_machine() {
 }
 
 #[test]
+fn the_accounts_of_a_machine_with_a_directory_are_those_of_all_services() {
+    let main = "myhostname = mx.test\nmydestination = mx.test\n";
+    for (services, map) in [("files sss", "accounts:nss"), ("files systemd", "accounts:/etc/passwd")] {
+        let switch = format!("passwd: {services}\n").leak();
+        let files = [ACCOUNTS, &[("/etc/nsswitch.conf", &*switch)]].concat();
+        let toml = converted(main, files.leak()).0;
+        assert!(toml.contains(&format!("users = [\"postmaster\", \"{map}\"]")), "{toml}");
+    }
+}
+
+#[test]
 fn a_transport_has_the_address_the_name_and_the_tls_of_its_service() {
     let master = b"smtp inet n - y - - smtpd\nout unix - - n - - smtp\n  -o smtp_bind_address=10.0.0.9\n  -o smtp_helo_name=out.test\n  -o smtp_tls_security_level=encrypt\n";
     let main = "mydestination = localhost\nsmtp_tls_security_level = may\ntransport_maps = inline:{far.example=out:}\n";

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     decision::LISTENERS,
     draft::{Section, Value},
+    places::UNLISTED_USERS,
     report::Effect,
 };
 use mail::Domain;
@@ -460,7 +461,7 @@ fn users(context: &mut Context<'_>, classes: &[Class]) {
                 whole_domains.iter().for_each(|domain| add(domain.replace('.', "\\.")));
                 users.extend(maps.iter().cloned());
                 if classes.len() == 1 && !names.is_empty() && *names == context.files.users() {
-                    users.push("accounts:/etc/passwd".to_owned());
+                    users.push(context.files.user_map().to_owned());
                     continue;
                 }
                 for domain in &class.domains.names {
@@ -482,6 +483,9 @@ fn users(context: &mut Context<'_>, classes: &[Class]) {
             format!("# Users that exist in some local domains only\n{file}"),
             false,
         );
+        if context.files.has_further_users() {
+            context.note("local_recipient_maps", UNLISTED_USERS);
+        }
         users.push("text:local-users".to_owned());
     }
     if !patterns.is_empty() {
