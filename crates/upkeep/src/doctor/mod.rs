@@ -104,6 +104,7 @@ fn examine(
     let mut all = |findings: Vec<Finding>| findings.into_iter().try_for_each(&mut *each);
     all(site::certificates(&settings))?;
     all(site::access(&settings, source))?;
+    all(site::accounts())?;
     all(site::daemon(&settings))?;
     all(disk::check(&settings))?;
     all(limits::check(Some(&settings)))?;

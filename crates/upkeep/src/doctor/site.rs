@@ -18,6 +18,7 @@ use std::path::Path;
 
 const CONFIGURATION: &str = "configuration";
 const CERTIFICATES: &str = "certificates";
+const ACCOUNTS: &str = "accounts";
 const FILES: &str = "files";
 const DAEMON: &str = "daemon";
 
@@ -91,6 +92,22 @@ pub(super) fn load(source: Option<&Path>, is_offline: bool) -> (Option<Settings>
         findings.push(Finding::ok(CONFIGURATION, format!("{name}: no problems")));
     }
     (Some(settings), findings)
+}
+
+/// Asks the services that know users whom `/etc/passwd` lacks.
+pub(super) fn accounts() -> Vec<Finding> {
+    let checked = machine::accounts::check_services().into_iter();
+    let finding = |(service, state): (String, Result<(), String>)| match state {
+        Ok(()) => Finding::ok(ACCOUNTS, format!("the service {service} answers")),
+        Err(why) => Finding::error(
+            ACCOUNTS,
+            why,
+            format!(
+                "start {service}, or remove it from /etc/nsswitch.conf: mail for users whom /etc/passwd lacks is deferred"
+            ),
+        ),
+    };
+    checked.map(finding).collect()
 }
 
 /// Checks the time of each certificate.
