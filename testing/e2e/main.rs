@@ -1,5 +1,6 @@
 //! The daemon and its commands as users meet them: one program, because linking one for each module takes minutes.
 
+mod accounts;
 mod acme;
 mod addresses;
 mod authentication;

@@ -75,7 +75,7 @@ const fn go(file: &'static str, package: &'static str, purpose: &'static str) ->
 const PEBBLE: &str = "github.com/letsencrypt/pebble/v2";
 const PEBBLE_VERSIONS: [&str; 2] = ["v2.10.1", "v2.4.0"];
 
-const WANTED: [Wanted; 49] = [
+const WANTED: [Wanted; 50] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
@@ -116,6 +116,11 @@ const WANTED: [Wanted; 49] = [
     own("nullmailer/usr/lib/nullmailer/smtp", "nullmailer", "a client of satellites"),
     own("dma/usr/sbin/dma", "dma", "a client of satellites"),
     own("prometheus/usr/bin/promtool", "prometheus", "judges metrics and alerts"),
+    own(
+        "libnss-extrausers/usr/lib/libnss_extrausers.so.2",
+        "libnss-extrausers",
+        "users that are not in /etc/passwd",
+    ),
     own("fail2ban/usr/bin/fail2ban-regex", "fail2ban", "reads the log that looks like Postfix's"),
     own_server("exim4-daemon-light/usr/sbin/exim4", "exim4-daemon-light", "a queue to import"),
     own_server("sendmail-bin/usr/libexec/sendmail/sendmail", "sendmail-bin", "a queue to import"),
