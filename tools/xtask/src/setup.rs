@@ -59,6 +59,10 @@ const fn server(file: &'static str, package: &'static str, purpose: &'static str
     Wanted { sign: Sign::File(file), package, place: Place::Servers, purpose }
 }
 
+const fn unpacked(file: &'static str, package: &'static str, purpose: &'static str) -> Wanted {
+    Wanted { sign: Sign::Unpacked(file), package, place: Place::Servers, purpose }
+}
+
 const fn own(file: &'static str, package: &'static str, purpose: &'static str) -> Wanted {
     Wanted { sign: Sign::Unpacked(file), package, place: Place::Own, purpose }
 }
@@ -144,8 +148,9 @@ const WANTED: [Wanted; 50] = [
         place: Place::Servers,
         purpose: "maps in PostgreSQL",
     },
-    server("mariadbd", "mariadb-server-core", "maps in MySQL and MariaDB"),
-    server("mariadb", "mariadb-client-core", "makes tables in MariaDB"),
+    // Both from the same tree: the script that makes the tables looks for a program of the client beside the server.
+    unpacked("usr/sbin/mariadbd", "mariadb-server-core", "maps in MySQL and MariaDB"),
+    unpacked("usr/bin/my_print_defaults", "mariadb-client-core", "makes tables in MariaDB"),
     server("redis-server", "redis-server", "maps in Redis"),
     server("slapd", "slapd", "maps in a directory"),
     server("rspamd", "rspamd", "a filter of spam"),
@@ -314,7 +319,11 @@ fn install_go(package: &str) -> Done {
 fn unpack(package: &str, dir: &Path) -> Done {
     let plan =
         output(program("apt-get").args(["install", "--simulate", "--no-install-recommends", package]))?;
-    let packages = planned(&String::from_utf8_lossy(&plan));
+    let mut packages = planned(&String::from_utf8_lossy(&plan));
+    // It may be installed, without what is to stand beside it.
+    if !packages.iter().any(|planned| planned == package) {
+        packages.push(package.to_owned());
+    }
     let debs = dir.join("debs");
     fs::create_dir_all(&debs).map_err(|error| Failure(format!("make {}: {error}", debs.display())))?;
     run(program("apt-get").args(["download", "-qq"]).args(&packages).current_dir(&debs))?;
