@@ -68,8 +68,7 @@ dkimsign s1 sender.test rsa.pem <plain.eml >signed.eml
 sink=31999
 "$POSTLAB" sink 127.0.0.1:$sink >/dev/null 2>sink.log & pids+=($!)
 
-mkdir -p pf/queue pf/data od
-chown postfix pf/data
+mkdir -p od
 cat >opendkim.conf <<END
 Mode v
 Socket inet:8891@127.0.0.1

@@ -26,7 +26,7 @@ const UID: u32 = 70001;
 const STUDENTS: u32 = 70100;
 const NAMES: [&str; 8] = ["nina", "nora", "nils", "noah", "nele", "nick", "nala", "nemo"];
 
-/// In place of getent: what it does is written in a file.
+/// Stands in for getent: a file says what it does.
 const GETENT: &str = "#!/bin/sh\nread -r how < /var/lib/getent\ncase $how in\nfail) exit 1 ;;\n\
                       hang) echo \"$*\" >> /var/lib/hanging; exec sleep 1000 ;;\nesac\nexec /usr/bin/getent.own \"$@\"\n";
 
@@ -204,7 +204,7 @@ fn a_service_that_does_not_answer_defers_mail_and_refuses_and_returns_none() {
         assert_eq!(rcpt(name).0, 250, "{name}");
     }
     assert_eq!(rcpt("nobody.here").0, 550);
-    // getent says "not found" for a module without its file; nobody is told that there is no such user.
+    // getent says "not found" for a module without its file; mail must not be refused for that.
     let file = machine.var("lib/extrausers/passwd");
     let kept = file.with_extension("kept");
     fs::rename(&file, &kept).unwrap();

@@ -24,7 +24,7 @@ const NAME_MAX: usize = 255;
 /// A user, as passwd(5) has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// The login name.
+    /// The name with which the user logs in, such as `joe`.
     pub name: String,
     /// User id.
     pub uid: u32,
@@ -32,14 +32,14 @@ pub struct User {
     pub gid: u32,
     /// Such as `Bob Smith`; may be empty.
     pub full_name: String,
-    /// The home directory.
+    /// Absolute path of the home directory, where `.forward` is.
     pub home: PathBuf,
 }
 
 /// A group, as group(5) has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// The name.
+    /// Such as `mail`.
     pub name: String,
     /// Group id.
     pub gid: u32,
@@ -135,7 +135,7 @@ pub fn ask(question: &Question) -> Looked<String> {
         return Ok(None);
     }
     let other = OTHER.read().unwrap_or_else(PoisonError::into_inner).clone();
-    other.map_or_else(|| look_up(question), |ask| ask(question))
+    other.map_or_else(|| ask_services(question), |ask| ask(question))
 }
 
 /// Returns whether this process asks another one.
@@ -149,28 +149,25 @@ pub fn asks_another() -> bool {
 /// A file cannot be read, or a service does not answer.
 pub fn look_up(question: &Question) -> Looked<String> {
     let line = match question {
-        Question::User(name) => {
-            line_of(PASSWD, |line| user_of_line(line).is_some_and(|user| user.name == *name))?
-        }
-        Question::UserId(uid) => {
-            line_of(PASSWD, |line| user_of_line(line).is_some_and(|user| user.uid == *uid))?
-        }
-        Question::Group(name) => {
-            line_of(GROUP, |line| group_of_line(line).is_some_and(|group| group.name == *name))?
-        }
-        Question::GroupId(gid) => {
-            line_of(GROUP, |line| group_of_line(line).is_some_and(|group| group.gid == *gid))?
-        }
-        Question::GroupsOf(_) => None,
+        Question::User(name) => line_of(PASSWD, user_of_line, |user| user.name == *name),
+        Question::UserId(uid) => line_of(PASSWD, user_of_line, |user| user.uid == *uid),
+        Question::Group(name) => line_of(GROUP, group_of_line, |group| group.name == *name),
+        Question::GroupId(gid) => line_of(GROUP, group_of_line, |group| group.gid == *gid),
+        Question::GroupsOf(_) => Ok(None),
     };
-    match line {
-        None if question.key().is_some() && is_asked(question) => getent::ask(question),
+    match line? {
+        None => ask_services(question),
         line => Ok(line),
     }
 }
 
-fn line_of(path: &str, is_it: impl Fn(&str) -> bool) -> Looked<String> {
-    Ok(read(path)?.lines().find(|line| is_it(line)).map(str::to_owned))
+/// Looks up what the files do not have.
+fn ask_services(question: &Question) -> Looked<String> {
+    if question.key().is_some() && is_asked(question) { getent::ask(question) } else { Ok(None) }
+}
+
+fn line_of<T>(path: &str, parse: fn(&str) -> Option<T>, is_it: impl Fn(&T) -> bool) -> Looked<String> {
+    Ok(read(path)?.lines().find(|line| parse(line).is_some_and(|found| is_it(&found))).map(str::to_owned))
 }
 
 fn is_asked(question: &Question) -> bool {

@@ -51,7 +51,7 @@ pub enum Reference {
     Accounts,
 }
 
-/// In place of a file of accounts.
+/// The word for the accounts of all services, where others name a file.
 const NSS: &str = "nss";
 /// Advice for a text that is no reference.
 const HELP: &str = "write \"text:FILE\", \"aliases:FILE\", \"regex:FILE\", \"cidr:FILE\", \"cdb:FILE\", \"accounts:/etc/passwd\", \"accounts:nss\" or \"map:NAME\"";

@@ -1,6 +1,6 @@
 //! The machine as a reader of configurations sees it.
 
-use machine::accounts::services_in;
+use machine::accounts::{services_in, user_of_line};
 use std::path::Path;
 
 /// The map of all users of a machine.
@@ -31,9 +31,9 @@ pub trait Files {
         let passwd = self.read(Path::new("/etc/passwd")).unwrap_or_default();
         let passwd = String::from_utf8_lossy(&passwd).into_owned();
         let mut users: Vec<String> = Vec::new();
-        for name in passwd.lines().filter_map(|line| Some(line.split_once(':')?.0)) {
-            if !name.starts_with('#') && !users.iter().any(|known| known == name) {
-                users.push(name.to_owned());
+        for user in passwd.lines().filter_map(user_of_line) {
+            if !users.contains(&user.name) {
+                users.push(user.name);
             }
         }
         users

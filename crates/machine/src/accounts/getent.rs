@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// What a script in place of the program answers.
+    /// Runs a script instead of getent, and returns its answer.
     fn answer(script: &str, limit: Duration) -> Result<Option<String>, String> {
         run(Path::new("/bin/sh"), &["-c", script], limit)
     }

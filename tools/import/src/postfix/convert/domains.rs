@@ -372,6 +372,11 @@ pub(super) fn sends_all_away(context: &Context<'_>) -> bool {
         || transports::leaves(context, &context.hostname)
 }
 
+/// Returns whether a network is not in `mynetworks`.
+fn is_other(context: &Context<'_>, text: &str) -> bool {
+    !network(text).is_some_and(|one| context.has_network(one))
+}
+
 /// Writes the clients that may send everywhere: those whom each list permits it.
 fn relay_networks(context: &mut Context<'_>) {
     let is_given = context.main.explicit("mynetworks").is_some();
@@ -403,7 +408,7 @@ fn relay_networks(context: &mut Context<'_>) {
     let mut more: Vec<String> = lists.iter().flat_map(|lists| lists.relaying(context)).collect();
     // What permits some of them alone may be a table, with something behind it that refuses the others.
     if inside == May::Yes {
-        more.retain(|text| !network(text).is_some_and(|one| context.has_network(one)));
+        more.retain(|text| is_other(context, text));
     }
     // The check of the configuration refuses them.
     let is_too_wide = |text: &&String| text.parse::<IpNet>().is_ok_and(|net| net.prefix_len() < 8);
@@ -453,8 +458,7 @@ fn relay_networks(context: &mut Context<'_>) {
         ),
     }
     context.do_networks_relay = inside == May::Yes;
-    context.do_others_relay =
-        more.iter().any(|text| !network(text).is_some_and(|one| context.has_network(one)));
+    context.do_others_relay = more.iter().any(|text| is_other(context, text));
     context.are_relayed = inside == May::Yes && more.is_empty() && wide.is_empty();
     let mut known = if inside == May::Yes { context.networks.clone() } else { Vec::new() };
     known.retain(|network| !wide.contains(network));

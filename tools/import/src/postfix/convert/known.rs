@@ -156,7 +156,7 @@ const NAMES: &Meanings = &[
     (
         "proxy_interfaces",
         Note(
-            "mail is never sent to MX hosts whose preference is not better than that of this server; if mail loops through the outside address, add that address to [hosts]",
+            "mail goes only to MX hosts that are preferred to this server; if it loops through the outside address, add that address to [hosts]",
         ),
     ),
     ("bounce_queue_lifetime", Note("bounces stay in the queue as long as other mail: queue.expire")),
